@@ -21,13 +21,13 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
-from ddcli.store.batch.layout import BatchLayout, batch_layout
+from ddcli.store.batch.file import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
+from ddcli.store.state.document import home_of
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.fingerprint import rows_number
-from ddcli.store.state.names import home_of
 from ddcli.store.state.shared_arrangements import Claims
 from ddcli.store.state.verify import OpenBundles
 

@@ -21,7 +21,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
-from ddcli.store.batch.layout import batch_layout
+from ddcli.store.batch.file import batch_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

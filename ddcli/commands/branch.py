@@ -31,8 +31,8 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.mirror import link_mirror, mirror_of
 from ddcli.store.state.branches import base_of, begin_branch, end_branch, find_branch, find_branches
+from ddcli.store.state.document import NAMED
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.names import NAMED
 from ddcli.store.tables.input_path import places_of
 
 if TYPE_CHECKING:

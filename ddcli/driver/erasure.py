@@ -38,10 +38,10 @@ from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together
 from ddcli.store.batch.correction import Correction, advanced, records_of
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_path, ours
-from ddcli.store.state.names import OF_LOG
+from ddcli.store.state.document import OF_LOG
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

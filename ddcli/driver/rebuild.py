@@ -30,7 +30,7 @@ from ddcli.sources.readers import (
     open_logs,
     refuse_unclean,
 )
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.state.contents import batch_path

@@ -37,11 +37,10 @@ from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay, physical_graph
 from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import Corrected, InputSlice, Settled, in_files, open_logs, refuse_unclean
-from ddcli.store.log.key_hashes import holding
 from ddcli.store.log.pieces import WITHIN, LogSlice, natural
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
-from ddcli.store.state.ledger import read_keys, restore
+from ddcli.store.state.ledger import holding, read_keys, restore
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ddcli.store.files.access import real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.lineage import updates_after
+from ddcli.store.log.joint_files import updates_after
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.consumers import (

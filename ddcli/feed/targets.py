@@ -26,9 +26,9 @@ from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.consumers import token
+from ddcli.store.state.document import count_of
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.names import count_of
 from ddcli.store.state.outputs import file_of
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase, full_name

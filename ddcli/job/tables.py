@@ -25,7 +25,7 @@ from ddcli.store.mirrors.delta_commits import has_changed, is_as_left
 from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_finished, log_files, mirror_of, read_mark
 from ddcli.store.mirrors.query_reader import Connections
 from ddcli.store.state.contents import ours
-from ddcli.store.state.names import TABLE, WAITING
+from ddcli.store.state.document import TABLE, WAITING
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.file_identity import mark_of, size_and_time
 from ddcli.store.tables.wider_types import widens

@@ -29,7 +29,7 @@ from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.plan.places import OperatorPlace, places_of
 from ddcli.plan.test_steps import collection_named
 from ddcli.store.batch.compaction import Fresh, compact
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import output_bytes

@@ -27,7 +27,7 @@ from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.store.batch.layout import BatchLayout, batch_layout
+from ddcli.store.batch.file import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import stored_batches
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from ddcli.plan.words import OWN
 from ddcli.privacy import preview
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.worlds import Contents, EvaluatedPlan, Place, Record, Round, SourceRows, entered
-from ddcli.store.batch.layout import batch_layout
+from ddcli.store.batch.file import batch_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

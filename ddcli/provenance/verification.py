@@ -37,9 +37,8 @@ from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.document import Document
+from ddcli.store.state.document import VERIFIED, Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
-from ddcli.store.state.names import VERIFIED
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.upkeep import on_newest
 from ddcli.store.state.verify import check_bytes, read_checked

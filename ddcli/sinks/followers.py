@@ -25,7 +25,7 @@ from ddcli.spec.model import DATABASE, SPARK, catalog_of
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.files.objects import locate
-from ddcli.store.log.lineage import updates_after
+from ddcli.store.log.joint_files import updates_after
 from ddcli.store.log.progress import read_owned, tags_metadata
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.change import DIFF

@@ -24,7 +24,7 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.lineage import Part, Summary, read_summary
+from ddcli.store.log.joint_files import Part, Summary, read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, time_column, write_progress

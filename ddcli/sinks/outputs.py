@@ -26,8 +26,8 @@ from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.log.lineage import NAME as SUMMED
-from ddcli.store.log.lineage import appended, grows, read_summary
+from ddcli.store.log.joint_files import NAME as SUMMED
+from ddcli.store.log.joint_files import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.log.writer import (
     WHOLE,
@@ -45,6 +45,7 @@ from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.fingerprint import Fingerprint, continues, log_number, number_in, stated
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import last_of, more
+from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.privacy import Tags
     from ddcli.store.files.gate import Written
-    from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.log.joint_files import JointFile
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -256,7 +257,7 @@ class OutputWriter:
         assert self.transaction is not None, "a dry run writes nothing"
         if (newest := self._growing(name, len(data))) is not None:
             path = self.request.outputs[name] / newest.name
-            longer = appended(path, newest, mark_of(path, newest.size), data)
+            longer = appended(read_checked(path, newest), newest, mark_of(path, newest.size), data)
             if longer is not None:
                 data, self._grown[name] = longer, newest
         self._note(name, self.transaction.add_output(self._path(name), data), checksum(footer_in(data)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Written
-    from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.log.joint_files import JointFile
     from ddcli.store.scratch.attempt import Attempt
 
 ROOM = 32 << 20

@@ -27,7 +27,7 @@ from ddcli.store.files.access import reading, real, size_of
 from ddcli.store.log.progress import tags_metadata
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
-from ddcli.store.state.names import UPDATES as OF_LOG
+from ddcli.store.state.document import UPDATES as OF_LOG
 from ddcli.store.tables.files import READ_ERRORS
 from ddcli.store.time_text import format_time
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
-    from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.log.joint_files import JointFile
     from ddcli.store.log.pieces import ConsumedRange, LogSlice
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.unparsed_rows import UnparsedRows

@@ -27,7 +27,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED
 from ddcli.plan.physical import Arrangement, Scan
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files

@@ -27,11 +27,11 @@ from ddcli.expressions.types import in_order, order_among
 from ddcli.privacy import hide
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.lineage import read_metadata
+from ddcli.store.log.joint_files import read_metadata
 from ddcli.store.log.log_files import not_after, physically
+from ddcli.store.log.pieces import within
 from ddcli.store.log.progress import read_owned, tags_within
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
 from ddcli.store.parquet.footers import PARQUET, name_of_kind
 from ddcli.store.tables.files import READ_ERRORS, Tables

@@ -32,7 +32,7 @@ from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
-from ddcli.store.log.lineage import read_versions
+from ddcli.store.log.joint_files import read_versions
 from ddcli.store.log.pieces import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import Scan
     from ddcli.spec.model import InputSpec
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout
     from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
@@ -100,7 +100,7 @@ def open_logs(
             given = with_columns(given, inferred)
         readers[name] = reader = LogReader(there.listing, format_of(given), known, most, newest, inferred)
         if given.changed == "replace" and reader.has_latest_rows and request.resources.engine != "spark":
-            from ddcli.store.log.key_hashes import KeyHashes
+            from ddcli.store.state.ledger import KeyHashes
 
             reader.keys = KeyHashes(reader.key_kinds, rows_held(request.resources.memory))
         reader.changed = request.decided.changed.get(name)

@@ -18,7 +18,7 @@ from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, 
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.joint_files import JointFile
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import WHOLE, frame_bytes
 from ddcli.store.mirrors.spark_table import our_type, spark_type

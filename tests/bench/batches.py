@@ -19,7 +19,7 @@ from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import Type
 from ddcli.store.batch.compaction import append, writer_of
-from ddcli.store.batch.layout import BatchLayout, write_batch
+from ddcli.store.batch.file import BatchLayout, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State

@@ -22,7 +22,7 @@ from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import Result, packed_result, result_of
 from ddcli.sinks.outputs import WHOLE
 from ddcli.sinks.pieces import INLINE, Piece, PieceFile, grouped
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.gate import Written
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch.attempt import ALONE, FULL

@@ -6,8 +6,8 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import InputError, RewrittenError
-from ddcli.store.log import lineage
-from ddcli.store.log.lineage import KEY, read_versions, rows_of, rows_through
+from ddcli.store.log import joint_files
+from ddcli.store.log.joint_files import KEY, read_versions, rows_of, rows_through
 from ddcli.store.log.reader import LogReader
 from tests.harness import contents, write_log
 
@@ -28,7 +28,7 @@ outputs: {rows: out/b/}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Return a folder with a writer whose file grows with each commit, and a reader."""
-    monkeypatch.setattr(lineage, "APART", 0)
+    monkeypatch.setattr(joint_files, "APART", 0)
     (tmp_path / "a.yaml").write_text(WRITER)
     (tmp_path / "b.yaml").write_text(READER)
     return tmp_path
@@ -53,7 +53,7 @@ def test_the_footer_has_the_versions_before(folder):
 
 def test_a_commit_adds_a_row_group_and_leaves_the_others_as_they_are(folder, monkeypatch):
     """Until there are too many: then all become one. Whatever else the footer's metadata had stays."""
-    monkeypatch.setattr(lineage, "GROUPS", 3)
+    monkeypatch.setattr(joint_files, "GROUPS", 3)
     parts, kept, before = [], [], b""
     for time in range(7):
         produce(folder, time)
@@ -85,10 +85,10 @@ def test_versions_that_make_no_sense_are_none(tmp_path, said):
 def test_a_file_that_grows_while_it_is_read_is_read_as_it_was(folder, monkeypatch, files):
     """As the only file, which is read in one go; and after others."""
     if files > 1:
-        monkeypatch.setattr(lineage, "COMMITS", 0)
+        monkeypatch.setattr(joint_files, "COMMITS", 0)
         produce(folder, 0)
         monkeypatch.undo()
-        monkeypatch.setattr(lineage, "APART", 0)
+        monkeypatch.setattr(joint_files, "APART", 0)
     produce(folder, 1)
     take, times = LogReader.take, iter(range(10, 20))
 

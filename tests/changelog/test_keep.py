@@ -16,7 +16,7 @@ from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
 from ddcli.sinks import log_compaction
 from ddcli.sinks.log_compaction import compact
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from tests.draws import chance, many, some
 from tests.harness import contents, write_log
 from tests.store.support import Dead, Faulty
@@ -227,7 +227,7 @@ def test_logs_that_are_summed_up(tmp_path, monkeypatch, case, claims):
     In some cases files grow, so there are fewer to sum up, or none.
     """
     apart = [64, 0, 64 if claims else 2][case % 3]
-    monkeypatch.setattr(lineage, "APART", apart)
+    monkeypatch.setattr(joint_files, "APART", apart)
     monkeypatch.setattr(log_compaction, "FILES", 2)
     kept = Kept(tmp_path / "shop", chance("keep", case), monkeypatch, claims=claims)
     kept.supply()

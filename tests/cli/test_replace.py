@@ -11,11 +11,10 @@ import pytest
 
 from ddcli.driver import replacement
 from ddcli.provenance.explanation import explain
-from ddcli.store.log import key_hashes
-from ddcli.store.log.key_hashes import BOUND
 from ddcli.store.log.reader import LogReader
+from ddcli.store.state import ledger
 from ddcli.store.state.contents import batches_of
-from ddcli.store.state.ledger import read_keys
+from ddcli.store.state.ledger import BOUND, read_keys
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import contents, files, read_log
@@ -332,7 +331,7 @@ def test_random_histories_of_upserts(shop, monkeypatch):
     """Keys are set and deleted by several files of a run, which come again and are withdrawn: each key has its newest row, in the order in which the files arrived first."""
     for case in range(many(8)):
         draw = chance("replace upserts", case)
-        monkeypatch.setattr(key_hashes, "BOUND", draw.choice([1, 2, 5, BOUND]))
+        monkeypatch.setattr(ledger, "BOUND", draw.choice([1, 2, 5, BOUND]))
         kind = draw.choice(["int64?", "string?", "float64?"])
         for path in (".dd", "in", "out"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)
@@ -439,7 +438,7 @@ def test_random_histories_of_the_newest_rows(shop, kind, monkeypatch):
     """Keys are set and deleted, and tables come, by several files of a run, which come again and are withdrawn, under either clock: the newest rows hold, of the files as they are, in the order in which they arrived first. Nothing is computed anew."""
     for case in range(many(4)):
         draw = chance("replace newest", kind, case)
-        monkeypatch.setattr(key_hashes, "BOUND", draw.choice([1, 2, 5, BOUND]))
+        monkeypatch.setattr(ledger, "BOUND", draw.choice([1, 2, 5, BOUND]))
         event = draw.random() < 0.5
         for path in (".dd", "in", "other", "out", "pairs"):
             shutil.rmtree(shop.folder / path, ignore_errors=True)

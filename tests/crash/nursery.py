@@ -121,7 +121,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     import ddcli.store.state.register
     from ddcli.driver.run import run as pipeline
     from ddcli.errors import DdError
-    from ddcli.store.state.names import TABLE
+    from ddcli.store.state.document import TABLE
     from tests.secret import SECRET
     from tests.store.support import Faulty
 

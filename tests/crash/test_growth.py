@@ -6,7 +6,7 @@ import pytest
 
 from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from tests.crash.readers import look
 from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import some
@@ -17,7 +17,7 @@ FILES = {f"out/{name}/updates-start-1.parquet" for name in OUTPUTS}
 
 @pytest.fixture
 def growing(monkeypatch):
-    monkeypatch.setattr(lineage, "APART", 0)
+    monkeypatch.setattr(joint_files, "APART", 0)
 
 
 @pytest.mark.usefixtures("growing")

@@ -8,7 +8,7 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.errors import LockedError, UsageError
 from ddcli.feed.delivery import OutputFeed
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from ddcli.store.state.upkeep import compact_state
 from tests import draws
 from tests.draws import many
@@ -131,7 +131,7 @@ class History:
 def test_what_a_consumer_acknowledged_adds_up_to_the_output(tmp_path, monkeypatch):
     """Through runs, edits, reopenings and compactions; two consumers an output, some of whom die with what they got. Files grow in some cases."""
     for case in range(many(6)):
-        monkeypatch.setattr(lineage, "APART", [64, 0, 2][case % 3])
+        monkeypatch.setattr(joint_files, "APART", [64, 0, 2][case % 3])
         history = History(tmp_path / str(case), draws.chance(f"feed {case}"))
         history.supply()
         steps = [history.supply] * 3 + [history.get] * 6 + [history.acknowledge] * 5

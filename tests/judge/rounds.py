@@ -26,7 +26,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.plan.loops import is_looped
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.spill import FileExchange, Spill
 from tests.judge.frontiers import BEGINNING

@@ -29,8 +29,8 @@ from ddcli.errors import EngineError, InputError, StateError
 from ddcli.sinks import outputs, pieces
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
-from ddcli.store.log import lineage
-from ddcli.store.log.lineage import read_summary
+from ddcli.store.log import joint_files
+from ddcli.store.log.joint_files import read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state import batch_lists
 from ddcli.store.state.contents import batch_path, batches_of
@@ -137,7 +137,7 @@ def test_state_and_outputs_are_those_without_the_rows(case, where, number, chose
     inputs = names if chosen % 3 == 0 else [names[chosen % len(names)]]
     number, holds = number % len(case.runs), CONDITIONS[where]
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lineage, "APART", 0 if growing else lineage.APART)
+        patch.setattr(joint_files, "APART", 0 if growing else joint_files.APART)
         root, clean = Path(place) / "cut", Path(place) / "clean"
         for folder in (root, clean):
             folder.mkdir()
@@ -621,7 +621,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
         text += CHECKS.replace("CONSEQUENCE", draw.choice(["warn", "quarantine"]))
     untils = [str(3 * at + draw.choice([1, 3])) for at in range(len(runs) - 1)] + [str(3 * len(runs))]
     monkeypatch.setattr(batch_lists, "FEW", draw.choice([0, 8]))
-    monkeypatch.setattr(lineage, "APART", draw.choice([0, lineage.APART]))
+    monkeypatch.setattr(joint_files, "APART", draw.choice([0, joint_files.APART]))
     whole, clean = tmp_path / "whole", tmp_path / "clean"
     for folder in (whole, clean):
         folder.mkdir()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddcli.driver.run import run
 from ddcli.errors import DdError
 from ddcli.sources.change_log import read_log
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
 from tests.draws import many
@@ -74,7 +74,7 @@ class Twin:
     def do(self, step: tuple, at: int) -> str | None:
         """Do a step; return the kind of error that it ends with."""
         what, given_ = step
-        with mock.patch.multiple(lineage, APART=self.apart, COMMITS=self.commits, GROUPS=self.commits // 2):
+        with mock.patch.multiple(joint_files, APART=self.apart, COMMITS=self.commits, GROUPS=self.commits // 2):
             try:
                 self._do(what, given_, at)
             except DdError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.store.batch.layout import KEY
+from ddcli.store.batch.file import KEY
 from ddcli.store.batch.stored_batch import stored_batches
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest

@@ -18,7 +18,7 @@ from ddcli.sinks import outputs
 from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import Files
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from tests.crash.shop import RUNS, Shop
 from tests.draws import chance
 from tests.harness import contents
@@ -107,7 +107,7 @@ class Watched(Faulty):
 
 def test_no_object_of_an_output_gets_other_content(tmp_path, bucket, monkeypatch):
     """Whatever request is a run's last one: a reader by a glob takes several requests to read an object, and would mix two contents."""
-    monkeypatch.setattr(lineage, "APART", 0)
+    monkeypatch.setattr(joint_files, "APART", 0)
     there, draw = Remote(Shop.make(tmp_path / "remote"), bucket), chance("content")
     seen, steps = {}, 6
     for step in range(steps):
@@ -124,7 +124,7 @@ def test_no_object_of_an_output_gets_other_content(tmp_path, bucket, monkeypatch
 
 
 def test_a_reader_goes_on_where_objects_have_grown(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(lineage, "APART", 0)
+    monkeypatch.setattr(joint_files, "APART", 0)
     monkeypatch.setattr(outputs, "ObjectPath", type(None))  # as in versions before December 2026
     there = Remote(Shop.make(tmp_path / "remote"), bucket)
     path = there.local.folder / "reader.yaml"
@@ -137,7 +137,7 @@ def test_a_reader_goes_on_where_objects_have_grown(tmp_path, bucket, monkeypatch
     assert there.rows() == there.local.meant(4)
     names = [each.name for each, _ in (bucket / "out/spent").below() if each.name.endswith(".parquet")]
     assert names == ["updates-start-1.parquet"]
-    found = lineage.read_versions(bucket / "out/spent" / names[0])
+    found = joint_files.read_versions(bucket / "out/spent" / names[0])
     assert [each.commit for each in found] == [1, 2, 3]
     shown = read_log(there.local.folder / "read", consolidate=True)
     assert {tuple(record): diff for *record, diff in shown.iter_rows()} == there.local.meant(4)["spent"]

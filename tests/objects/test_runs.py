@@ -31,7 +31,7 @@ from ddcli.store.files.buckets import SETTINGS
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.joint_files import JointFile
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest

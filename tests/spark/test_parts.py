@@ -27,7 +27,7 @@ from ddcli.sinks.log_compaction import compact
 from ddcli.spark import readers as parts_module
 from ddcli.spark.readers import keeping
 from ddcli.spark.source import FilteringLogSource, LogSource
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.changelog.test_read_log import COLUMNS, TIMES, drawn, plain, summed
 from tests.draws import many
@@ -146,8 +146,8 @@ class Growing:
 
 @pytest.fixture
 def growing(tmp_path, monkeypatch):
-    monkeypatch.setattr(lineage, "APART", 1)
-    monkeypatch.setattr(lineage, "COMMITS", 2)
+    monkeypatch.setattr(joint_files, "APART", 1)
+    monkeypatch.setattr(joint_files, "COMMITS", 2)
     return lambda seed: Growing(tmp_path, random.Random(seed))
 
 

@@ -21,7 +21,7 @@ from ddcli.engine.workers import ThreadLimit, Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
-from ddcli.store.batch.layout import BatchLayout, write_batch
+from ddcli.store.batch.file import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch, read_lanes
 from ddcli.store.batch.writers import is_packed

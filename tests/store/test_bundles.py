@@ -18,7 +18,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch.layout import BatchLayout, write_batch
+from ddcli.store.batch.file import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state import batch_lists
@@ -26,9 +26,8 @@ from ddcli.store.state.batch_lists import Bundle, footprint, inside, worn
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
-from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
+from ddcli.store.state.upkeep import collect_garbage, compact_state, export_state, verify
 from ddcli.store.state.verify import OpenBundles, verify_state
 from tests import draws
 from tests.draws import many

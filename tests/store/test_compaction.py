@@ -25,7 +25,7 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import compaction, file
 from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly, gathered
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.contents import batch_directory

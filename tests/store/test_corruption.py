@@ -10,7 +10,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file
-from ddcli.store.batch.layout import BatchLayout, write_batch
+from ddcli.store.batch.file import BatchLayout, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State

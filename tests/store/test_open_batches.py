@@ -11,8 +11,7 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import open_batches
-from ddcli.store.batch.file import footer_checksum
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchLayout, footer_checksum
 from ddcli.store.batch.open_batches import OpenBatches
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.entries import FileEntry

@@ -12,14 +12,24 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-import ddcli.store.log.joint_file
+import ddcli.store.log.joint_files
 from ddcli.engine.kernels.page_headers import DEPTH, largest_group
 from ddcli.errors import EngineError
 from ddcli.store.files.gate import Files, Written, checksum
-from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.joint_files import JointFile
 from ddcli.store.parquet.pages import PageReader
-from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
-from ddcli.store.parquet.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
+from ddcli.store.parquet.row_groups import (
+    I32,
+    MAGIC,
+    STRUCT,
+    RowGroups,
+    fields,
+    footer_of,
+    number_bytes,
+    struct_bytes,
+    structs,
+    structs_bytes,
+)
 from tests.draws import many
 from tests.kernels.support import interpreted
 
@@ -118,7 +128,7 @@ def test_threads_add_parts_at_once(tmp_path):
 
 
 def test_a_large_part_is_read_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(ddcli.store.log.joint_file, "BLOCK", 100)
+    monkeypatch.setattr(ddcli.store.log.joint_files, "BLOCK", 100)
     frame = pl.DataFrame({"a": range(10_000)})
     joint = JointFile(Files(), tmp_path / "joint.parquet")
     for at in range(2):

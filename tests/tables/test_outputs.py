@@ -17,7 +17,7 @@ from ddcli.provenance.verification import verify
 from ddcli.runtime import table_load
 from ddcli.runtime.chain import TASK
 from ddcli.runtime.table_load import LoadTask, TableLoader
-from ddcli.store.log import lineage
+from ddcli.store.log import joint_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
 from ddcli.store.targets.delta import DeltaTarget
@@ -60,7 +60,7 @@ def test_random_histories(follower, monkeypatch):
     for seed in range(many(1)):
         draw, each = chance("followers", seed), Follower(follower.folder, follower.kind, follower.form)
         for step in range(6):
-            monkeypatch.setattr(lineage, "APART", [0, 64][(seed + step // 3) % 2])
+            monkeypatch.setattr(joint_files, "APART", [0, 64][(seed + step // 3) % 2])
             for _ in range(draw.choice([1, 1, 2])):
                 each.supply(draw)
             options = {"engine": draw.choice(["local", "spark"])} if each.kind != "parquet" else {}

@@ -2,9 +2,8 @@
 
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * correction: updates added to batches of times that an arrangement has already
-* file: the bytes: Parquet with an index, every byte checked before it is read
+* file: the columns and their lanes; the bytes: Parquet with an index, every byte checked before it is read
 * writers: the writers of a file: of any columns by pyarrow, of integers by kernels
-* layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_index: the places of pages, and the key with which each begins
 * paged_rows: rows of files, whole or of certain keys

@@ -33,8 +33,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.expressions.types import POOLED
-from ddcli.store.batch.file import GROUP, in_byte_order
-from ddcli.store.batch.layout import write_batch
+from ddcli.store.batch.file import GROUP, in_byte_order, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
 from ddcli.store.batch.writers import FrameWriter, LaneWriter, is_packed
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ddcli.engine.columns import Matrix
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.transaction import FileSink

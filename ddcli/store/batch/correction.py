@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
-    from ddcli.store.batch.file import Strings
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout, Strings
     from ddcli.store.batch.stored_batch import StoredBatch
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.verify import OpenBundles
 

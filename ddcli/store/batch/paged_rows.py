@@ -20,7 +20,7 @@ from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER,
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.workers import LARGE, ThreadLimit, Workers
-from ddcli.store.batch.layout import COUNT
+from ddcli.store.batch.file import COUNT
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.batch.row_group_file import read_pages, unpacked
 from ddcli.store.state.verify import damaged, other_columns
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.file import BatchFile, Mapped
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchFile, BatchLayout, Mapped
     from ddcli.store.batch.page_index import Data, PageColumn, PageIndex
 
 

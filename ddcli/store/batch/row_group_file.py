@@ -35,15 +35,18 @@ from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter
 from ddcli.store.batch.page_index import PageColumn, decimal_width, form_of
-from ddcli.store.parquet.row_groups import END as AFTER
-from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ORDERS, ROWS, SCHEMA
-from ddcli.store.parquet.thrift import (
+from ddcli.store.parquet.row_groups import (
     BINARY,
     BYTE,
     FALSE,
+    GROUPS,
     I32,
     I64,
     LIST,
+    MAGIC,
+    ORDERS,
+    ROWS,
+    SCHEMA,
     STRUCT,
     TRUE,
     Fields,
@@ -53,6 +56,7 @@ from ddcli.store.parquet.thrift import (
     structs_bytes,
     varint_bytes,
 )
+from ddcli.store.parquet.row_groups import END as AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +64,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout
 
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
     import polars as pl

@@ -23,8 +23,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch import file
-from ddcli.store.batch.file import BatchFile, in_byte_order
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.file import BatchFile, BatchLayout, in_byte_order
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
 from ddcli.store.batch.paged_rows import PagedRows
 from ddcli.store.batch.row_group_file import column_of, stored_order

@@ -18,8 +18,7 @@ from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter, most_numbered
 from ddcli.store.batch.page_index import PageColumn, form_of
 from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
-from ddcli.store.parquet.row_groups import MAGIC
-from ddcli.store.parquet.thrift import number_bytes
+from ddcli.store.parquet.row_groups import MAGIC, number_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.file import BatchLayout
 
 
 FEW_SLOTS = 1 << 10

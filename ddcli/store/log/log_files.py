@@ -21,10 +21,10 @@ import polars as pl
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, RewrittenError
-from ddcli.store.log.lineage import LARGE, rows_of
+from ddcli.store.log.joint_files import LARGE, rows_of
+from ddcli.store.log.pieces import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.log.rows import ORDER, RowReader
 from ddcli.store.log.schema import INT64, LogSchema, check_file, columns_from_paths, schema_of, united_columns
-from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words

@@ -1,4 +1,6 @@
-"""Rows of a log that are to be read: pieces of its files, and slices of an interval's updates, which are some pieces each.
+"""Rows of a log that are to be read: pieces of its files, by their times, and slices of an interval's updates, which are some pieces each.
+
+The times of a file show which of its rows are before a frontier, and which are at or after it.
 
 Where rows are whole tables, only the newest of the tables that arrive together counts. Without an order each file is a table, or all files of a directory below the input's are one; the
 last by name is the newest. With an order, the rows of its greatest value are the newest table, and a table whose order is less than that of an earlier arrival is ignored.
@@ -9,6 +11,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import field
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -16,20 +20,239 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Columns
+from ddcli.engine.times import less_equal
+from ddcli.store.parquet.footers import PARQUET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.rows import Rows
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
+    from ddcli.store.tables.files import Tables
 
     Interval = tuple[Times | None, Times]
-    from collections.abc import Callable, Mapping, Sequence
+
+
+CHUNK = 1 << 20
+"""Rows that are looked through together where a file's times are not kept."""
+
+
+def at_or_after(names: Iterable[str], frontier: Times) -> pl.Expr:
+    """Return which rows of times, physical integers in these columns, are at or after a frontier."""
+    bounds = [reduce(and_, map(_reaches, names, bound)) for bound in frontier]
+    return reduce(or_, bounds, pl.lit(value=False))
+
+
+def within(names: Collection[str], lower: Times | None, upper: Times) -> pl.Expr:
+    """Return which rows of times are at or after `lower` (None: the beginning) and not at or after `upper`."""
+    before = ~at_or_after(names, upper)
+    return before if lower is None else before & at_or_after(names, lower)
+
+
+def advanced(times: pl.DataFrame, frontier: Times) -> pl.DataFrame:
+    """Return times, moved up to a frontier where they are before it: to the lattice join with its first element."""
+    late = ~at_or_after(times.columns, frontier)
+    return times.with_columns(
+        pl.when(late).then(pl.max_horizontal(pl.col(name), value)).otherwise(pl.col(name)).alias(name)
+        for name, value in zip(times.columns, frontier[0], strict=True)
+    )
+
+
+def _reaches(name: str, value: int) -> pl.Expr:
+    return pl.col(name) >= value
+
+
+def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return the time columns of some files as physical integers."""
+    columns = [tables.fit(paths, raw[name], wanted) for name, wanted in schema.items()]
+    # Integers are left alone: even a cast to the same type is a query.
+    return pl.DataFrame([each if each.dtype == pl.Int64 else each.to_physical().cast(pl.Int64) for each in columns])
+
+
+class FileTimes:
+    """The times of one file: its `rows`, the bounds of each coordinate (None without rows), and the times themselves if `kept`.
+
+    `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time. Of a file with a `limit` only so
+    many rows count, the first; its times are kept.
+    """
+
+    def __init__(
+        self, tables: Tables, path: Path, schema: Schema, kept: pl.DataFrame | None, limit: int | None = None
+    ) -> None:
+        self.tables, self.path, self.schema = tables, path, schema
+        assert limit is None or kept is not None, "files that grow are small"
+        self._counts: dict[tuple[Times | None, Times], tuple[int, int]] = {}
+        self.frame = None if kept is None else self._checked(kept.head(limit) if limit is not None else kept)
+        if self.frame is None:
+            self.rows, bounds = self._bounds()
+            least, largest = bounds.row(0), bounds.row(1)
+        else:  # column by column: a query of a frame takes longer than to look through a few thousand rows
+            self.rows = self.frame.height
+            least, largest = (tuple(getattr(each, end)() for each in self.frame) for end in ("min", "max"))
+        self.least: Time | None = least if self.rows else self._path_time()
+        self.largest: Time | None = largest if self.rows else self.least
+
+    def any_at_or_after(self, frontier: Times) -> bool:
+        """Return whether a row is at or after a frontier: usually seen from the largest coordinates."""
+        if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(at_or_after(self.schema, frontier))
+
+    def any_before(self, frontier: Times) -> bool:
+        """Return whether a row is not at or after a frontier: usually seen from the least coordinates."""
+        if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(~at_or_after(self.schema, frontier))
+
+    def first_before(self, frontier: Times) -> tuple[int, Time]:
+        """Return the first row that is not at or after a frontier, and its time; there must be one, or none at all."""
+        return self._sure(self.before_from(0, frontier))
+
+    def before_from(self, start: int, frontier: Times) -> tuple[int, Time] | None:
+        """Return the first row, from the row `start` on, that is not at or after a frontier, and its time; None where there is none."""
+        return self._first(~at_or_after(self.schema, frontier), start)
+
+    def first_after(self, limits: Sequence[int | None]) -> tuple[int, Time]:
+        """Return the first row with a coordinate after its limit, and its time; there must be one, or none at all."""
+        bounded = [pl.col(name) > limit for name, limit in zip(self.schema, limits, strict=True) if limit is not None]
+        return self._sure(self._first(reduce(or_, bounded)))
+
+    def _sure(self, found: tuple[int, Time] | None) -> tuple[int, Time]:
+        """Return the found row, which must exist; for a file without rows, whose path states a time, that time."""
+        if not self.rows and self.least is not None:
+            return 0, self.least
+        assert found is not None, "no row is outside"
+        return found
+
+    def _first(self, condition: pl.Expr, start: int = 0) -> tuple[int, Time] | None:
+        """Return the first row, from the row `start` on, that meets a condition, and its time."""
+        for first, frame in self._frames():
+            rest = frame.slice(max(0, start - first))
+            mask = rest.select(condition).to_series()
+            if mask.any():
+                row = mask.arg_max() or 0
+                return max(first, start) + row, rest.row(row)
+        return None
+
+    def bounds(self, condition: pl.Expr) -> tuple[int, int]:
+        """Return first row and number of rows around all that meet a condition: just these if the times are kept, else the whole file."""
+        if self.frame is None:
+            return 0, self.rows
+        rows = self.frame.select(condition).to_series().arg_true()
+        return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
+
+    def count(self, condition: pl.Expr) -> int:
+        """Return the number of rows that meet a condition."""
+        return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
+
+    def counts(self, since: Times | None, upper: Times) -> tuple[int, int]:
+        """Return the number of rows at or after `since` (None: from the beginning) and not at or after `upper`, and of those before `since`."""
+        if (since, upper) not in self._counts:
+            late = 0 if since is None or not self.any_before(since) else self.count(~at_or_after(self.schema, since))
+            part = late or self.any_at_or_after(upper)
+            self._counts[since, upper] = self.count(within(self.schema, since, upper)) if part else self.rows, late
+        return self._counts[since, upper]
+
+    def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
+        """Return the different times within an interval; for a file without rows whose path states a time, this one."""
+        condition = within(self.schema, lower, upper)
+        found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
+        if not self.rows and self.least is not None:
+            named = pl.DataFrame([self.least], schema=dict.fromkeys(self.schema, pl.Int64), orient="row")
+            found.update(named.filter(condition).iter_rows())
+        return found
+
+    def span(self) -> tuple[Time, Time] | None:
+        """Return the first and the last time of rows that are in order of time; None where they are not, or there are none."""
+        first: Time | None = None
+        last: Time | None = None
+        for _, frame in self._frames():
+            if frame.is_empty():
+                continue
+            sorted_ = frame.to_series().is_sorted() if frame.width == 1 else frame.equals(frame.sort(frame.columns))
+            if not sorted_ or (last is not None and frame.row(0) < last):
+                return None
+            first, last = first or frame.row(0), frame.row(-1)
+        return None if first is None or last is None else (first, last)
+
+    def forget(self) -> None:
+        """Keep the bounds alone."""
+        self.frame = None
+
+    def _checked(self, raw: pl.DataFrame) -> pl.DataFrame:
+        self.tables.refuse_nulls(self.path, raw, self.schema, "time column")
+        return physical(self.tables, [self.path], raw, self.schema)
+
+    def _path_time(self) -> Time | None:
+        """Return the time in the file's path."""
+        named = self.tables.from_path(self.path, self.schema)
+        return None if named is None else physical(self.tables, [self.path], named, self.schema).row(0)
+
+    def _bounds(self) -> tuple[int, pl.DataFrame]:
+        """Return the number of rows, and the least and the largest value of each coordinate, or refuse a null."""
+        names = list(self.schema)
+        rows, found, nulls = self.tables.ends(self.path, names)
+        if nulls:
+            self.tables.refuse_nulls(self.path, self.tables.collect([self.path], names), names, "time column")
+        return rows, physical(self.tables, [self.path], found, self.schema)
+
+    def _any(self, condition: pl.Expr) -> bool:
+        return any(frame.select(condition.any()).item() for _, frame in self._frames())
+
+    def _frames(self) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Yield the times in pieces, each with its first row."""
+        if self.frame is not None:
+            yield 0, self.frame
+            return
+        for first in range(0, self.rows, CHUNK):
+            raw = self.tables.collect([self.path], list(self.schema), (first, CHUNK))
+            yield first, physical(self.tables, [self.path], raw, self.schema)
+
+
+def survey(
+    tables: Tables, paths: Sequence[Path], schema: Schema, most: int | None, limits: Mapping[Path, int]
+) -> list[FileTimes]:
+    """Return the times of each file; they are kept if there are at most `most` rows (None: any number).
+
+    Only the first rows of a file in `limits` count, as many as it states.
+    """
+    frames: Sequence[pl.DataFrame | None] | None = _few(tables, paths, list(schema), most)
+    if frames is None:
+        frames = [tables.collect([path], list(schema)) if path in limits else None for path in paths]
+    return [FileTimes(tables, path, schema, frame, limits.get(path)) for path, frame in zip(paths, frames, strict=True)]
+
+
+def _few(
+    tables: Tables, paths: Sequence[Path], names: Sequence[str], most: int | None
+) -> Sequence[pl.DataFrame] | None:
+    """Return the time columns of each file; None if they have more than `most` rows in all.
+
+    Parquet states its number of rows, and rows of text are counted where damage was looked for. Others are not counted first, as that is to read them: they are
+    read until there are too many.
+    """
+    counted = [
+        path
+        for path in paths
+        if most is None or tables.kind(path).name == PARQUET or tables.known_rows(path) is not None
+    ]
+    if most is not None and (most := most - sum(map(tables.count_rows, counted))) < 0:
+        return None
+    frames = dict(zip(counted, tables.collect_each(counted, names), strict=True))
+    for path in paths:
+        if most is not None and path not in frames:
+            frames[path] = tables.collect([path], names, (0, most + 1))
+            most -= frames[path].height
+            if most < 0:
+                return None
+    return [frames[path] for path in paths]
 
 
 SAMPLE = 1 << 10

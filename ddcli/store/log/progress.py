@@ -17,7 +17,7 @@ from ddcli.errors import DdError, InputError
 from ddcli.expressions.types import RowOrder, parse_order
 from ddcli.store.files.access import read_given
 from ddcli.store.files.objects import locate
-from ddcli.store.state.names import path_of
+from ddcli.store.state.document import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

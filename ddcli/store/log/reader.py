@@ -15,20 +15,24 @@ import polars as pl
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.log_files import LogFiles, comes_before, late_error, open_first
 from ddcli.store.log.pieces import (
+    CHUNK,
     ConsumedRange,
     FilePiece,
+    FileTimes,
     LogSlice,
     NewestTables,
     Only,
+    advanced,
     arrival_order,
+    at_or_after,
     by_name,
     by_order,
     cut,
     packed,
     ranks,
+    within,
 )
 from ddcli.store.log.rows import Arrived, Rows, joined
-from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -36,10 +40,10 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.formats.upsert import SnapshotsFormat
-    from ddcli.store.log.key_hashes import KeyHashes
     from ddcli.store.log.rows import RowChange, RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
+    from ddcli.store.state.ledger import KeyHashes
 
     Interval = tuple[Times | None, Times]
 

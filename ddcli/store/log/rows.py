@@ -21,8 +21,8 @@ from ddcli.expressions.execute import Evaluation, evaluation
 from ddcli.expressions.tree import Call, Case
 from ddcli.expressions.types import from_polars
 from ddcli.store.formats.base import BadRow
+from ddcli.store.log.pieces import physical
 from ddcli.store.log.schema import INT64
-from ddcli.store.log.times import physical
 from ddcli.store.tables.files import row_words
 
 if TYPE_CHECKING:

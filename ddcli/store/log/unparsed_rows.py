@@ -13,9 +13,9 @@ import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.store.formats.base import BadRow
+from ddcli.store.log.pieces import CHUNK
 from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64
-from ddcli.store.log.times import CHUNK
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON
 from ddcli.store.tables.files import FAILING
 

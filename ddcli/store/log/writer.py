@@ -1,6 +1,6 @@
 """The writer of an output log: one file of updates for each commit, named by the interval that it covers, and the log's progress.
 
-A small commit is added to the newest file where there are many (see `lineage`), which keeps its name.
+A small commit is added to the newest file where there are many (see `joint_files`), which keeps its name.
 
 A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as they
 are: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file; a large

@@ -21,9 +21,8 @@ from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.store.files.access import entries, is_there, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
-from ddcli.store.state.document import Document, tuple_of
+from ddcli.store.state.document import BATCH, TABLE, WAITING, Document, integer_of, named, tuple_of
 from ddcli.store.state.manifest import RESTORE
-from ddcli.store.state.names import BATCH, TABLE, WAITING, integer_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -2,6 +2,5 @@
 
 * footers: columns of files, read without polars
 * pages: large row groups, page by page; files written chunk by chunk
-* row_groups: one file of several files' row groups
-* thrift: Thrift's compact protocol
+* row_groups: footers in Thrift's compact protocol; one file of several files' row groups
 """

@@ -4,20 +4,18 @@
 * branches: states of their own that begin with the files of another
 * consumers: the claimants of outputs' logs: consumers with their positions, and readers in other pipelines
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed
-* document: small JSON files, each a record that is replaced as a whole
+* document: the names and values in a state's files, checked; small JSON files, each a record that is replaced as a whole
 * directory: a state opened under its lock; the work that a dead run left is finished
 * entries: the entries of a manifest: inputs, arrangements, outputs, and their files
-* export: a copy of a state, made while runs go on
 * fingerprint: keyed multiset hashes of the records of outputs and arrangements
-* ledger: copies of the files of inputs, for files that come again
+* ledger: copies of the files of inputs, for files that come again; hashes of the keys in files
 * manifest: all that a state consists of
-* names: the names that a state's files may have
 * outputs: the directories of a state's outputs, and the pipeline file that it belongs to
 * register: the lists of files, in append-only segments
 * removal: the removal of a state and its outputs, and the files in their directories that are ours
 * runs: records of the last runs
 * shared_arrangements: arrangements of other states; the claims of readers in other pipelines
 * transaction: a commit: files and the next manifest, wholly or not at all
-* upkeep: a state listed, compacted, resharded, rekeyed, tidied
+* upkeep: a state listed, compacted, resharded, rekeyed, tidied, copied
 * verify: the check of files against the manifest
 """

@@ -23,8 +23,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
+from ddcli.store.state.document import BATCH, BEYOND, BUNDLE, CHECKSUM, SEGMENT, mapping_of, named, text_of
 from ddcli.store.state.entries import FileEntry, Times, frontier_of, times
-from ddcli.store.state.names import BATCH, BEYOND, BUNDLE, CHECKSUM, SEGMENT, mapping_of, named, text_of
 from ddcli.store.state.register import Segment, segment_bytes
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Branches of a state: a branch is a state of its own in `branches/<name>@<commit>/`, whose manifest also names files of the state that it began from.
 
 Files of a state never change, and their names begin with the number of their commit. A branch counts on from the commit that it began at, so
-a name alone shows whose file it is (see `names.home_of`), and beginning one copies no batch. A hold on main names that commit's manifest as long as the branch exists:
+a name alone shows whose file it is (see `document.home_of`), and beginning one copies no batch. A hold on main names that commit's manifest as long as the branch exists:
 sweeps spare it and its files, and nothing that main computes depends on it. The logs of its outputs are linked, as readers take all files of a directory.
 
 A branch that died before its first commit has no manifest, and counts as none; the next one of its name removes what it left.
@@ -21,9 +21,9 @@ from ddcli.store.files.lock import take_lock
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import State, new_identity
+from ddcli.store.state.document import BRANCH, BRANCHES, branch_of
 from ddcli.store.state.entries import log_identity
 from ddcli.store.state.manifest import RESTORE, Manifest, manifest_path, read_manifest, read_newest
-from ddcli.store.state.names import BRANCH, BRANCHES, branch_of
 from ddcli.store.state.outputs import check_outputs, output_paths, relative_file, relative_output
 from ddcli.store.state.removal import find_removal, remove
 from ddcli.store.state.shared_arrangements import BRANCH as BRANCH_HOLD

@@ -2,7 +2,7 @@
 
 The position that a consumer has acknowledged is in a small file in `<state>/consumers/`. It is the number of a commit: a consumer at it has read the
 files of all commits up to it. Its next delivery are the files of later commits, and, of a file that has grown since, the rows after the commits up to
-the position (see `log.lineage`). No other file may have updates of commits on both sides of a position: code that joins files asks for the claimants
+the position (see `log.joint_files`). No other file may have updates of commits on both sides of a position: code that joins files asks for the claimants
 (`claimants`).
 
 A position is acknowledged only if it was offered, and only by a process to which it was offered from the consumer's present position: of two
@@ -22,9 +22,8 @@ from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, UsageError
 from ddcli.store.files.access import entries
 from ddcli.store.files.lock import locked
-from ddcli.store.log.lineage import NAME
-from ddcli.store.state.document import Document
-from ddcli.store.state.names import CONSUMER, LOG, named
+from ddcli.store.log.joint_files import NAME
+from ddcli.store.state.document import CONSUMER, LOG, Document, named
 from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:

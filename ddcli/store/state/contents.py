@@ -13,8 +13,7 @@ from ddcli.store.files.lock import is_signed
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES
-from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
-from ddcli.store.state.names import (
+from ddcli.store.state.document import (
     ARRANGEMENT,
     BATCH,
     BUNDLE,
@@ -30,6 +29,7 @@ from ddcli.store.state.names import (
     WAITING_FOLDER,
     home_of,
 )
+from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ddcli.dataclass import frozen
-from ddcli.store.state.names import (
+from ddcli.store.state.document import (
     BATCH,
     BEYOND,
     CHECKSUM,
@@ -49,7 +49,7 @@ class FileEntry:
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
     groups. The files of a shard that have one `run` hold a key range each of one sorted batch, and the youngest run has the
-    highest number. A file in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
+    highest number. A file in a `bundle` (see `batch_lists`) begins `at` a byte of it. A file of an output has the updates of the
     commits from `first` to `commit`; `first` is 0 for one before commits were recorded.
     """
 
@@ -198,7 +198,7 @@ class ReplacedFile:
 class InputEntry:
     """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least.
     `ledger` are the files with copies of those, oldest first (see `ledger`); `replaced` are files as they were before, in the order of the runs.
-    `keys` are the files with the hashes of the keys in them, where their rows have keys (see `key_hashes`).
+    `keys` are the files with the hashes of the keys in them, where their rows have keys (see `ledger`).
     """
 
     upper: Times

@@ -5,12 +5,15 @@ file's identity; the last part of a file that was copied whole, and had not chan
 the marked one: it is the content that the run has read. The footer has all rows but their contents, so that a copy is found without reading those.
 
 A commit merges the newest ledger files into the one that it adds while they are not much larger, so there are few; copies of files that the input
-no longer has go with that. A ledger most of whose rows are such copies is written anew. The hashes of the keys of files (see `key_hashes`) are kept in
-the same way, in files of their own: one row for each file.
+no longer has go with that. A ledger most of whose rows are such copies is written anew.
+
+The hashes of the keys of files are kept in the same way, in files of their own: one row for each file. They show which files may have a row of a key,
+without reading them: two keys may have one hash, so a file that has it may lack the key, and one that lacks it has none. A reader notes them as it reads rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections import deque
@@ -18,13 +21,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.store.files.access import naming
 from ddcli.store.files.gate import checksum
-from ddcli.store.log.joint_file import read_footer
-from ddcli.store.parquet.row_groups import footer_in, metadata_of
-from ddcli.store.parquet.thrift import fields
+from ddcli.store.log.joint_files import read_footer
+from ddcli.store.parquet.row_groups import fields, footer_in, metadata_of
 from ddcli.store.state.contents import ledger_path
 from ddcli.store.state.verify import damaged, read_checked, unreadable
 
@@ -32,11 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.expressions.types import Schema
     from ddcli.store.state.entries import FileEntry, InputFile
     from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
 
     Identity = tuple[str, int, int, str]
+
 
 PART = 4 << 20
 """Bytes of a file in one row."""
@@ -258,3 +266,75 @@ def _parquet(rows: list[tuple[Any, ...]]) -> tuple[memoryview, int]:
         metadata={INDEX: json.dumps([row[:-1] for row in rows])},
     )
     return buffer.getbuffer(), frame.height
+
+
+BOUND = (1 << 31) - 1
+"""Hashes are below it."""
+MARK = 8
+"""Bytes before the hashes of a file: they state the types of the key."""
+
+
+class KeyHashes:
+    """The hashes of keys of these columns, of the rows of files, by their numbers: noted as they are read, of at most `most` rows."""
+
+    def __init__(self, kinds: Schema, most: int) -> None:
+        self.kinds = dict(kinds)
+        self._left = most
+        self._noted: dict[int, dict[int, tuple[int, np.ndarray]]] = {}
+
+    def note(
+        self, frame: pl.DataFrame, numbers: pl.Series | None, files: Sequence[int], counts: Sequence[int], first: int
+    ) -> None:
+        """Note the keys of rows that were read of some files, so many of each, from the row `first` of the only one on; `numbers` has the place of each row among these."""
+        if self._left < 0 or not self.kinds.keys() <= {*frame.columns}:
+            return
+        self._left -= frame.height
+        if self._left < 0:
+            self._noted.clear()
+            return
+        hashes, ends = hashes_of(frame, self.kinds), np.cumsum(counts)
+        places = np.arange(frame.height) if numbers is None else numbers.to_numpy()
+        owners = np.searchsorted(ends, places, "right")
+        order = np.argsort(owners, kind="stable")
+        cuts = np.searchsorted(owners[order], np.arange(1, len(files)))
+        for at, count, own in zip(files, counts, np.split(hashes[order], cuts), strict=True):
+            self._noted.setdefault(at, {})[first] = count, own
+
+    def content(self, at: int, rows: int) -> bytes | None:
+        """Return the hashes of a file of this number of rows; None if not all of them were read."""
+        parts, reached = sorted(self._noted.get(at, {}).items()), 0
+        for first, (count, _) in parts:
+            if first != reached:
+                return None
+            reached += count
+        if reached != rows or not parts:
+            return None
+        return mark_of(self.kinds) + np.unique(np.concatenate([own for _, (_, own) in parts])).tobytes()
+
+
+def mark_of(kinds: Schema) -> bytes:
+    """Return the bytes that state the columns of a key with their types."""
+    return hashlib.sha256(repr([(name, str(kind)) for name, kind in kinds.items()]).encode()).digest()[:MARK]
+
+
+def hashes_of(frame: pl.DataFrame, kinds: Schema) -> np.ndarray:
+    """Return the hash of each row's key. They are in files: a change makes states forget which files have which keys."""
+    layout = Layout(kinds)
+    lanes = encode(frame.select(list(kinds)), layout, Pool(PUBLIC))
+    return kernels.shard_of(lanes, layout.width, BOUND).astype(np.uint32)
+
+
+def holding(
+    contents: Mapping[str, bytes], kinds: Schema, paths: Sequence[str], keys: pl.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each path and each key whether the file may have a row of it, and for each path whether its hashes are known: without them it may have all."""
+    hashes, mark = hashes_of(keys, kinds), mark_of(kinds)
+    found, known = np.ones((len(paths), len(hashes)), np.bool_), np.zeros(len(paths), np.bool_)
+    for at, path in enumerate(paths):
+        content = contents.get(path, b"")
+        if content[:MARK] == mark:
+            there = np.frombuffer(content, np.uint32, offset=MARK)
+            places = np.minimum(np.searchsorted(there, hashes), len(there) - 1)
+            found[at] = there[places] == hashes if len(there) else False
+            known[at] = True
+    return found, known

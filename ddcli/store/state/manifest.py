@@ -22,18 +22,7 @@ from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.batch_lists import BatchRegister, indices_of
-from ddcli.store.state.entries import (
-    ArrangementEntry,
-    FileEntry,
-    InputEntry,
-    InputFile,
-    OutputEntry,
-    Size,
-    Times,
-    frontier_of,
-    register_of,
-)
-from ddcli.store.state.names import (
+from ddcli.store.state.document import (
     ARRANGEMENT,
     IDENTITY,
     SEGMENT,
@@ -47,6 +36,17 @@ from ddcli.store.state.names import (
     renaming,
     text_of,
     texts_of,
+)
+from ddcli.store.state.entries import (
+    ArrangementEntry,
+    FileEntry,
+    InputEntry,
+    InputFile,
+    OutputEntry,
+    Size,
+    Times,
+    frontier_of,
+    register_of,
 )
 from ddcli.store.state.register import SEGMENTS, Register, RegisterEntry
 
@@ -87,7 +87,7 @@ class Manifest:
     (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
     arrangements that other pipelines may read, by name. `secret` is the key of the hash of values, in hexadecimal digits (see
     `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` distinguishes
-    the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`). `bundles` are
+    the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `outputs`). `bundles` are
     those that have batches, with their sizes.
     """
 

@@ -22,9 +22,9 @@ from ddcli.screen import near, shell
 from ddcli.store.files.access import is_there, open_directory, real, unreadable
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath, locate, relative
-from ddcli.store.log.joint_file import footer_checksum
+from ddcli.store.log.joint_files import footer_checksum
 from ddcli.store.log.progress import PROGRESS, Owner, read_owned
-from ddcli.store.state.names import WAITING_FOLDER
+from ddcli.store.state.document import WAITING_FOLDER
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.input_path import taken_from_directory
 

@@ -18,7 +18,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.names import CHECKSUM, SEGMENT, count_of, named
+from ddcli.store.state.document import CHECKSUM, SEGMENT, count_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

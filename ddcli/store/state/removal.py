@@ -23,8 +23,7 @@ from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS, read_consumers
 from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT, ours
-from ddcli.store.state.manifest import NAME as MANIFEST
-from ddcli.store.state.names import (
+from ddcli.store.state.document import (
     ARRANGEMENT,
     BATCH,
     BRANCH,
@@ -50,6 +49,7 @@ from ddcli.store.state.names import (
     WAITING,
     WAITING_FOLDER,
 )
+from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.outputs import output_files
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.runs import RUNS

@@ -14,8 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.store.files.access import entries, read_bytes
-from ddcli.store.state.document import DAMAGED, parsed
-from ddcli.store.state.names import RUN, count_of
+from ddcli.store.state.document import DAMAGED, RUN, count_of, parsed
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:

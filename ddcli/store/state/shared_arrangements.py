@@ -24,10 +24,9 @@ from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import entries, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock, locked
-from ddcli.store.state.document import DAMAGED, Document
+from ddcli.store.state.document import DAMAGED, HOLD, Document
 from ddcli.store.state.entries import Times, frontier_of, times
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.names import HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from ddcli.errors import EngineError, LockedError
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
 from ddcli.store.files.objects import ObjectPath, relative
-from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.joint_files import JointFile
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
@@ -29,9 +29,9 @@ from ddcli.store.state.contents import (
     publish,
     waiting_path,
 )
+from ddcli.store.state.document import home_of
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, remember
-from ddcli.store.state.names import home_of
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import OpenBundles
 

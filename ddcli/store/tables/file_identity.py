@@ -112,7 +112,7 @@ def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputF
         return replace(before, mtime_ns=now.mtime_ns, fingerprint=fingerprint), None
     else:
         change = OTHER_CONTENT
-    from ddcli.store.log.lineage import rows_of  # only here: of files that have changed
+    from ddcli.store.log.joint_files import rows_of  # only here: of files that have changed
 
     path = root / now.path
     if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:

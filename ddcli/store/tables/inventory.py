@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.names import split_path
+from ddcli.store.state.document import split_path
 from ddcli.store.tables.file_identity import (
     HEAD,
     RESTORE,

@@ -10,7 +10,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.names import split_path
+from ddcli.store.state.document import split_path
 from ddcli.store.tables.file_identity import OTHER_CONTENT, _changed, fingerprint, mark_in
 from ddcli.store.tables.input_path import tag_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.log.lineage import Part
+    from ddcli.store.log.joint_files import Part
     from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.tables.input_path import PassedOver
 
@@ -33,7 +33,7 @@ def summed_up(
     names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
     if not names:
         return found, [], None, {}
-    from ddcli.store.log.lineage import NAME, read_summary
+    from ddcli.store.log.joint_files import NAME, read_summary
 
     read = {file.path: read_summary(root / file.path) for file in names if NAME.fullmatch(_split(file.path)[1])}
     summaries = {path: summary for path, summary in read.items() if summary is not None}

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, StateError
 from ddcli.store.state.contents import TABLES_OUT
-from ddcli.store.state.document import Document, optional, record_of, tuple_of
-from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
+from ddcli.store.state.document import (
+    TABLE,
+    Document,
+    count_of,
+    integer_of,
+    mapping_of,
+    optional,
+    record_of,
+    text_of,
+    tuple_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,7 @@
-"""Files of a log that grow, and those that stand for older ones.
+"""Files of a log that are put together from others: from the parts of a commit, from several commits, from older files that they stand for.
+
+A commit adds one file to an output, made of the row groups of its parts, in the order in which they come: a reader that takes all files of a
+directory, as a glob does, sees a commit in one step only if it is in one file.
 
 Where a log has many files and the newest is small, a commit adds its rows to that one. Such a file is written anew beside the old one and renamed
 over it: any reader finds the one or the other, and each has whole commits. The rows of the file before come first and keep their order, so a reader
@@ -14,20 +17,144 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import re
+import threading
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddcli.errors import DdError
-from ddcli.store.log.joint_file import read_footer
-from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, footer_in, metadata_of
-from ddcli.store.parquet.thrift import fields, number
-from ddcli.store.state.names import split_path
+from ddcli.errors import DdError, EngineError
+from ddcli.store.files.access import reading
+from ddcli.store.files.gate import Files, Written, checksum
+from ddcli.store.files.objects import BLOCK, ObjectPath
+from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, fields, footer_in, footer_of, metadata_of, number
+from ddcli.store.state.document import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.files.access import Bytes
     from ddcli.store.state.entries import FileEntry
+
+
+class JointFile:
+    """A file at `path` in the making, which has no readers yet, with the `expected` bytes or more. Threads may add parts at once, in any order."""
+
+    def __init__(self, files: Files, path: Path, expected: int = 0) -> None:
+        self.path = path
+        self.footer = ""
+        """The checksum of the footer, when the file is finished."""
+        self._files = files
+        self._groups = RowGroups()
+        self._size = 0
+        self._checksum = checksum(b"")
+        self._object: Any = path.appender(expected=2 * expected) if isinstance(path, ObjectPath) else None
+        self._lock = threading.Lock()
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Add the content of a Parquet file. All parts must have the same columns (ValueError)."""
+        view = memoryview(data).cast("B")
+        with self._lock:
+            body = self._groups.add(len(view), footer_in(view))
+            self._append(view[self._first() : len(MAGIC) + body])
+
+    @property
+    def size(self) -> int:
+        """The bytes so far."""
+        return self._size
+
+    def add_file(self, path: Path, written: Written) -> None:
+        """Add a copy of a Parquet file that other processes have written. Raises EngineError if its bytes are not those that were written."""
+        with _opened(path) as part, self._lock:
+            body = len(MAGIC) + self._groups.add(len(part), footer_of(len(part), part.read))
+            first = self._first()
+            found = checksum(part.read(0, first))
+            for start in range(first, body, BLOCK):
+                block = part.read(start, min(start + BLOCK, body))
+                found = checksum(block, int(found, 16))
+                self._append(block)
+            found = checksum(part.read(body, len(part)), int(found, 16))
+            if Written(len(part), found) != written:
+                raise EngineError("a part of an output isn't what was written", place=str(path), hint="run again")
+
+    def finish(self) -> Written:
+        """Write the footer; return the file's size and checksum."""
+        with self._lock:
+            tail = self._groups.finish()
+            self.footer = checksum(tail)
+            self._append(tail)
+            self.close()
+            return Written(self._size, self._checksum)
+
+    def close(self) -> None:
+        """Close all that is open. Done again, it does nothing."""
+        if self._object is not None:
+            self._files.do("write", self.path, self._object.close)
+            self._object = None
+
+    def _first(self) -> int:
+        """Return the offset from which the bytes of the next part are copied: the first part brings the magic before its row groups."""
+        return len(MAGIC) if self._size else 0
+
+    def _append(self, data: Bytes) -> None:
+        if self._object is not None:
+            self._files.do("write", self.path, partial(self._object.write, data))
+        else:
+            self._files.append(self.path, data, begin=not self._size)
+        self._size += memoryview(data).nbytes
+        self._checksum = checksum(data, int(self._checksum, 16))
+
+
+class _Mapped:
+    """A part in a file of this machine, which is mapped."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._view = data
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, start: int, end: int) -> bytes:
+        return self._view[start:end]
+
+
+class _Fetched:
+    """A part in an object store."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path = path
+        self._size: int = path.head()["size"]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, start: int, end: int) -> bytes:
+        if start == end:
+            return b""
+        (data,) = self._path.read_ranges([(start, end)])
+        return bytes(data)
+
+
+def footer_checksum(path: Path) -> str:
+    """Return the checksum of a Parquet file's footer."""
+    return checksum(read_footer(path))
+
+
+def read_footer(path: Path) -> bytes:
+    """Return a Parquet file's footer with its length and magic. Raises ValueError for a file that has none."""
+    with _opened(path) as part:
+        return footer_of(len(part), part.read)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Mapped | _Fetched]:
+    if isinstance(path, ObjectPath):
+        yield _Fetched(path)
+        return
+    with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield _Mapped(data)
 
 
 KEY = "dd.commits"
@@ -55,15 +182,12 @@ def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> boo
     return count >= APART and newest.rows + rows <= most and newest.size + size <= LARGE
 
 
-def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
-    """Return the content of a log's newest file, whose fingerprint is `mark`, with a commit's rows, the rows of the file `data`, after its own.
+def appended(content: bytes, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
+    """Return the `content` of a log's newest file, whose fingerprint is `mark`, with a commit's rows, the rows of the file `data`, after its own.
 
     Both files' row groups stay as they are: to encode the old rows again would take longer than the rest of a small commit.
     None if the columns differ, or the file has as many commits as it may have.
     """
-    from ddcli.store.state.verify import read_checked
-
-    content = read_checked(path, newest)
     before = _versions(footer_in(content))
     if len(before) >= COMMITS:
         return None
