@@ -9,13 +9,12 @@
 
 Expressions are written as in pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
-* clock: times as a program writes them
 * collection: multisets of records that change with time, and their operators
 * dataflow: inputs, collections, outputs, and the steps that close times; SQL queries over collections
 * functions: arguments of methods, and Python functions as operators
 * loops: loop variables, and the loops that close over them
 * passes: a step over a dataflow's shards: side by side, or in one pass over all; the traces of all shards of an arrangement as one
-* sessions: the inputs of a program's updates
+* sessions: the inputs of a program's updates, and times as a program writes them
 * traces: the updates of a collection, and handles on arrangements: to read them as of a time, or import them elsewhere
 """
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
 from ddcli.api.functions import schema as schema_of
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.passes import ShardedDataflow, ShardTraces
-from ddcli.api.sessions import Input, Upserts
+from ddcli.api.sessions import Clock, Input, Upserts
 from ddcli.api.traces import KeptTraces, Output
 from ddcli.circuit import graph
 from ddcli.circuit.graph import Assembled, assemble

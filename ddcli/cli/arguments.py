@@ -294,7 +294,7 @@ IF_LOCKED = click.option(
 
 def _variables(context: click.Context, _option: click.Parameter, given: Iterable[str]) -> None:
     """Set these variables for the pipeline files that the command reads."""
-    from ddcli.spec.variables import variables_of_call
+    from ddcli.spec.file import variables_of_call
 
     values = {}
     for text in given:

@@ -43,7 +43,7 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
     """
     from ddcli.commands.check import check
     from ddcli.job.summary import SHOWN, plural
-    from ddcli.spec.variables import check_used
+    from ddcli.spec.file import check_used
 
     found = [check(path, budget) for path in pipelines]
     errors = [error for each in found for error in each.errors]

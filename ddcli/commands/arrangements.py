@@ -10,7 +10,7 @@ from ddcli.job.request import read_request
 from ddcli.plan.changes import describe
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING, Arrangement, Linear
-from ddcli.plan.places import places
+from ddcli.plan.pipeline_file import places
 from ddcli.plan.relation import PRESENCE
 from ddcli.plan.words import ALL, OWN, copied, named
 from ddcli.store.state.outputs import file_of
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
-    from ddcli.plan.pipeline_file import BoundPipeline
-    from ddcli.plan.places import OperatorPlace
+    from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace
     from ddcli.store.state.manifest import Manifest
 
 COMPUTED = "computed"

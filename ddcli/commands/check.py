@@ -234,7 +234,7 @@ def _is_in_a_database(name: str, properties: Mapping[str, str]) -> bool:
 def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:
     """Return an error for each operator that may do more work than the budget allows."""
     from ddcli.job.sizes import run_budget
-    from ddcli.plan.places import places
+    from ddcli.plan.pipeline_file import places
 
     allowed = run_budget(bound.spec.budget, budget, work=True)
     if allowed is None:

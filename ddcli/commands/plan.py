@@ -269,7 +269,7 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
 
 def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
     """Return a line for each collection in a worse class of work than in the plan that made the state."""
-    from ddcli.plan.places import work_regressions
+    from ddcli.plan.pipeline_file import work_regressions
 
     known = manifest.cache["plan"].get("work") if manifest else None
     found = work_regressions(known or {}, bound, wanted)  # states of earlier versions lack the classes

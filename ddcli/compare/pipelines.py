@@ -292,7 +292,7 @@ def run_aside(
 
 def regressions(a: Manifest, bound: BoundPipeline, plan: Plan, where: str) -> tuple[str, ...]:
     """Return a line for each collection of the file of B, `bound`, whose operators may do more work for a change than A's."""
-    from ddcli.plan.places import work_regressions
+    from ddcli.plan.pipeline_file import work_regressions
 
     found = work_regressions(
         a.cache["plan"].get("work", {}), bound, plan

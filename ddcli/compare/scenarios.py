@@ -28,8 +28,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text
-from ddcli.spec.reader import NodePlace, Notes, Refused
-from ddcli.spec.shapes import Key, Many, Pairs, Record
+from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Refused
 from ddcli.spec.tree import parse_tree
 from ddcli.spec.values import ExpressionText, PathWords, Words
 from ddcli.store.files.objects import locate

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.plan.places import OperatorPlace
+    from ddcli.plan.pipeline_file import OperatorPlace
     from ddcli.plan.relation import Relation
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
@@ -271,7 +271,7 @@ def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
 
 def _outline_of_file(spec: Spec) -> dict[str, Any]:
     """Return what a state keeps of the file itself: the texts of collections, for people, the identities of its parts, and the tables of its queries."""
-    from ddcli.spec.identity import identities, tables_of_queries
+    from ddcli.spec.file import identities, tables_of_queries
 
     return {"collections": excerpts(spec), "identities": identities(spec), "tables": tables_of_queries(spec)}
 
@@ -313,7 +313,7 @@ class RunPlan:
     def places(self) -> dict[str, OperatorPlace]:
         """The places in the file of counted operators and outputs. Computed only for messages, as that takes the whole plan."""
         from ddcli.engine.counts import OUTPUT
-        from ddcli.plan.places import OperatorPlace, places
+        from ddcli.plan.pipeline_file import OperatorPlace, places
 
         outputs = {
             OUTPUT + name: OperatorPlace(f"outputs.{name}", output.name.span, "output")
@@ -323,7 +323,7 @@ class RunPlan:
 
     def outline(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of the plan."""
-        from ddcli.plan.places import classes_of_work
+        from ddcli.plan.pipeline_file import classes_of_work
 
         kept = self.plan.to_json()
         outline = kept["outline"] | _outline_of_file(self.request.spec)

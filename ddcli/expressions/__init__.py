@@ -12,11 +12,10 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * forms: forms of SQL with syntax of their own, and constants
 * functions: the table of functions; of times in `time_functions`
 * json_text: parts of JSON in a text
-* lower: the tree to polars: values and checks
+* lower: the tree to polars: values and checks; comparisons, conditionals, structs
 * lower_cast: casts
 * lower_json: parts of JSON texts
 * lower_list: lists
-* lower_logic: comparisons, conditionals; structs
 * lower_number: arithmetic; bits of integers
 * lower_text: text functions
 * lower_time: dates, times, intervals

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from decimal import Decimal
 
+    Lower = Callable[["Checks", Call, list[pl.Expr]], pl.Expr]
+
+    """Returns a call's value of its arguments' values; adds the checks of the rows that it fails on."""
+
 
 Range = tuple[int, int]
 PROVABLE = {"+", "-", "*", "//", "%", "negate", "abs", "try_add", "try_subtract", "try_multiply"}
@@ -176,11 +180,6 @@ def is_safe(expression: Expression, columns: Mapping[str, Range]) -> bool:
     return found is not None and low <= found[0] and found[1] <= high
 
 
-if TYPE_CHECKING:
-    Lower = Callable[["Checks", Call, list[pl.Expr]], pl.Expr]
-    """Returns a call's value of its arguments' values; adds the checks of the rows that it fails on."""
-
-
 @dataclass(frozen=True)
 class Check:
     """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
@@ -265,3 +264,11 @@ class Checks:
     def after(self, number: int, text: str) -> int:
         """Return the number of a mask under which a condition holds, too: equal conditions under equal masks are equal masks."""
         return self._masks.setdefault((number, text), len(self._masks) + 1)
+
+
+def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr]) -> pl.Expr:
+    """Return parts connected by an associative operator, in their order, as a balanced tree: deep trees overflow polars' stack."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return connect(balanced(connect, parts[:half]), balanced(connect, parts[half:]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions import lower_cast as of_values
-from ddcli.expressions.checks import Checks
+from ddcli.expressions.checks import Checks, balanced
 from ddcli.expressions.json_text import (
     EACH,
     MISSING,
@@ -33,7 +33,6 @@ from ddcli.expressions.json_text import (
     written,
 )
 from ddcli.expressions.lower_cast import to_text
-from ddcli.expressions.lower_logic import balanced
 from ddcli.expressions.lower_number import each
 from ddcli.expressions.lower_text import constant
 from ddcli.expressions.operators import JSON_MADE

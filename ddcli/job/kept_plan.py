@@ -273,7 +273,7 @@ def load(path: Path, text: str) -> KeptPlan:
 
 def _same(spec: Spec) -> bool:
     """Return whether the files that a spec includes, and its variables, are as they were."""
-    from ddcli.spec.variables import digest_of, find
+    from ddcli.spec.file import digest_of, find
 
     # Each is looked up, as that records its use.
     if [digest_of(find(name)) for name, _ in spec.variables] != [digest for _, digest in spec.variables]:

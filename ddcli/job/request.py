@@ -14,8 +14,7 @@ from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
 from ddcli.privacy import hide, unknown_tags
-from ddcli.spec.file import AT, read_text
-from ddcli.spec.variables import check_used
+from ddcli.spec.file import AT, check_used, read_text
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.manifest import read_newest

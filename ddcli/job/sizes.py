@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import RowCounts
     from ddcli.engine.operators.join import PairRoom
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.plan.places import OperatorPlace
+    from ddcli.plan.pipeline_file import OperatorPlace
     from ddcli.spec.model import Bounds, Budget
     from ddcli.store.state.entries import ArrangementEntry
 

@@ -102,7 +102,7 @@ class Seen:
         collection = self._end()
         when = ""
         if each.at is not None:
-            at = physical(each.at, self.subject)
+            at = engine_time(each.at, self.subject)
             when = f" at {format_time(at, self.subject.kinds)}"
             if not closed(self.upper, np.array([at])).all():
                 hint = "a step closes the times up to the last that it names"
@@ -129,7 +129,7 @@ class Seen:
             there[canonical((*(record[at] for at in places), *time))] += row[-1]
         wanted: Counter[Record] = Counter()
         for values, count, time_said, _ in expected.rows:
-            shown = (format_time(physical(time_said, self.subject), self.subject.kinds),) if time_said else ()
+            shown = (format_time(engine_time(time_said, self.subject), self.subject.kinds),) if time_said else ()
             wanted[canonical((*values, *(shown if timed else ())))] += count
         beside = (",".join(self.subject.time),) if timed else ()
         return self._compared(each, "has other changes", expected, wanted, there, beside)
@@ -197,7 +197,7 @@ class Seen:
         return Expected(columns, rows, expected.span)
 
 
-def physical(time: Sequence[Any], subject: Subject) -> tuple[int, ...]:
+def engine_time(time: Sequence[Any], subject: Subject) -> tuple[int, ...]:
     """Return a time's coordinates as the engine's integers."""
     pairs = zip(time, subject.kinds, strict=True)
     return tuple(int(to_series("", [value], kind).to_physical().cast(pl.Int64).item()) for value, kind in pairs)

@@ -20,13 +20,11 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.sizes import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
-from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
-from ddcli.pipeline_tests.rows import Material, Subject
+from ddcli.pipeline_tests.rows import Disagreement, Material, Replays, Subject, stepped
 from ddcli.plan.lower import GraphLowering, lower
 from ddcli.plan.node import Graph
 from ddcli.plan.physical import WAITING
-from ddcli.plan.pipeline_file import BoundPipeline
-from ddcli.plan.places import OperatorPlace, places_of
+from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace, places_of
 from ddcli.plan.test_steps import collection_named
 from ddcli.store.batch.compaction import Fresh, compact
 from ddcli.store.batch.file import BatchLayout

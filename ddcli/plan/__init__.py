@@ -9,8 +9,7 @@
 * generations: lowering in generations, and the choices that a state remembers
 * lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
 * loops: loop variables and the node that binds them
-* pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs
-* places: the places of operators in the file, and the work of its collections
+* pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections
 * relation: a collection while it is built; several in one schema
 * shape: columns renamed, dropped, computed in few nodes; the columns in which the engine computes aggregate and window calls
 * targets: the names and columns that the tables of other programs can have

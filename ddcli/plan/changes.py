@@ -30,7 +30,7 @@ from ddcli.plan.memo import remembered
 from ddcli.plan.node import Graph, digest
 from ddcli.plan.physical import EXPORT, WAITING, physical_graph
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
-from ddcli.spec.identity import identities
+from ddcli.spec.file import identities
 from ddcli.spec.model import owners
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ddcli.plan.node import Graph, below
 from ddcli.plan.optimizer.delta_joins import MUCH, delta_joins, identity, reordered
 from ddcli.plan.optimizer.sharing import OFTEN, by_conditions, kept_rows
 from ddcli.plan.physical import physical_graph
-from ddcli.plan.places import places
+from ddcli.plan.pipeline_file import places
 from ddcli.plan.words import expression, without_parentheses
 
 if TYPE_CHECKING:

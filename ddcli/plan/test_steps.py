@@ -19,7 +19,7 @@ from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, 
 from ddcli.expressions.types import INTEGERS, SECOND_DIGITS, Type
 from ddcli.plan.build import build_collections
 from ddcli.spec import tree
-from ddcli.spec.reader import describe
+from ddcli.spec.shapes import describe
 from ddcli.spec.tree import Broken, Node, Scalar
 
 if TYPE_CHECKING:

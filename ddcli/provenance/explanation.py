@@ -19,11 +19,10 @@ from ddcli.errors import CheckErrors, DdError, Span, SpecError, Text, UsageError
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.test_steps import collection_named, read_value
-from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
 from ddcli.provenance.inputs import Inputs
-from ddcli.provenance.question import Explained, Question, shown_leaves
+from ddcli.provenance.question import Absence, Explained, Missing, Question, hindrances, shown_leaves
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.key_text import null_hint, parse_condition

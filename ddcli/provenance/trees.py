@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
 from ddcli.privacy import preview, previewed
-from ddcli.provenance.absence import below
+from ddcli.provenance.question import below
 from ddcli.provenance.sentences import asked_values, named_values, shown_value
 from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from ddcli.provenance.absence import Missing
     from ddcli.provenance.bisection import Bisection, Culprit
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.inputs import Where
-    from ddcli.provenance.question import Explained
+    from ddcli.provenance.question import Explained, Missing
     from ddcli.provenance.sentences import Reason
     from ddcli.provenance.verification import OutputProof, TableProof, Verification
 

@@ -46,7 +46,7 @@ FEW = 16
 """Look-ups of whole records after which it pays to index them."""
 
 
-class Values:
+class EncodedValues:
     """Values encoded as lanes, by means of a pool. Encoded values are cached: one record is looked up in many collections.
 
     `answers` are the results of functions that remember.
@@ -74,7 +74,7 @@ class Values:
 class Contents:
     """Records with their multiplicities, as a matrix `[data lanes | count]`, consolidated."""
 
-    def __init__(self, matrix: Matrix, schema: Schema, values: Values) -> None:
+    def __init__(self, matrix: Matrix, schema: Schema, values: EncodedValues) -> None:
         self.matrix = matrix
         self.layout = Layout(schema)
         self.values = values
@@ -219,7 +219,7 @@ class EvaluatedPlan:
         fed: Mapping[str, Matrix],
         time: Time,
         kinds: Sequence[Type],
-        values: Values,
+        values: EncodedValues,
         facts: Mapping[str, InputFacts],
     ) -> None:
         self.time, self.kinds, self.values = time, kinds, values

@@ -2,21 +2,17 @@
 
 * budget: the most that a run and its operators may take
 * checks: checks, and the collections of violations that they become
-* column_shapes: names, columns, expressions and orders; the operators under `apply`, by a table of them
 * csv_options: the key `csv` of an input
 * document: the whole file
-* file: the text of a pipeline file
-* identity: digests of the parts of a file
+* file: the text of a pipeline file, variables in its values, and digests of its parts
 * include: inputs and collections of other files
 * inputs: inputs and their formats
 * model: the content of a pipeline file as plain values
 * names: names across a file
 * operator_model: operators and their arguments as plain values
-* reader: places, errors, and reading that continues after an error
-* shapes: lists, mappings, alternatives
+* shapes: places, errors, and reading that continues after an error; lists, mappings, alternatives
 * tables: outputs, and inputs and outputs that are tables of other programs
 * tests: the tests of a pipeline
 * tree: YAML text as nodes with their places, and where punctuation cuts an expression
-* values: texts, expressions, numbers, types, references
-* variables: variables in values
+* values: texts, expressions, numbers, types, references, columns and orders; the operators under `apply`, by a table of them
 """

@@ -6,12 +6,10 @@ from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
-from ddcli.spec.column_shapes import NAME
 from ddcli.spec.model import EXAMPLES, WORK_CLASSES, Bounds, Budget, parse_bound
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape, shape
-from ddcli.spec.shapes import Key, Pairs, Record
+from ddcli.spec.shapes import JsonSchema, Key, NodePlace, Notes, Pairs, Record, Shape, shape
 from ddcli.spec.tree import Node, Scalar
-from ddcli.spec.values import Choice
+from ddcli.spec.values import NAME, Choice
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import Enclosed, Span, Text
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION
 from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.operator_model import GroupColumn, Inline, Operator
-from ddcli.spec.reader import NodePlace, Notes, Reference, Refused, Shape, shape
-from ddcli.spec.shapes import Key, Many, Pairs, Record
+from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Reference, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Choice, Words, query_text
+from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, Choice, Words, query_text
 
 if TYPE_CHECKING:
     from collections.abc import Container

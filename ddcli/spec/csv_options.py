@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.moments import FormatError, has_time, parts_of
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
-from ddcli.spec.shapes import As, ByKind, Key, Many, Nothing, Record
+from ddcli.spec.shapes import (
+    As,
+    ByKind,
+    JsonSchema,
+    Key,
+    Many,
+    NodePlace,
+    Notes,
+    Nothing,
+    Record,
+    Refused,
+    Shape,
+    shape,
+)
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Whole, flag
 

@@ -12,25 +12,50 @@ from ddcli.expressions.types import ARRIVAL
 from ddcli.spec import model
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded
-from ddcli.spec.column_shapes import A_SOURCE, FLOW, LISTED, NAME, SOURCE, operator_schema
-from ddcli.spec.file import AT, read_text
+from ddcli.spec.file import AT, digest_of, read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.model import LOGS, Clock, InputSpec
 from ddcli.spec.names import NO_ONE, check_names
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape, suggest
-from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
+from ddcli.spec.shapes import (
+    As,
+    ByKind,
+    Defined,
+    JsonSchema,
+    Key,
+    Many,
+    NodePlace,
+    Notes,
+    Pairs,
+    Record,
+    Refused,
+    Shape,
+    missing,
+    shape,
+    suggest,
+)
 from ddcli.spec.tables import HISTORY, OUTPUT
 from ddcli.spec.tests import tests
 from ddcli.spec.tree import Mapping, Node, Scalar, parse_tree
-from ddcli.spec.values import Choice, PathWords, Whole, Words, query_text
-from ddcli.spec.variables import digest_of
+from ddcli.spec.values import (
+    A_SOURCE,
+    FLOW,
+    LISTED,
+    NAME,
+    SOURCE,
+    Choice,
+    PathWords,
+    Whole,
+    Words,
+    operator_schema,
+    query_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from collections.abc import Mapping as Table
 
-    from ddcli.spec.reader import OperatorForm
+    from ddcli.spec.shapes import OperatorForm
 
 
 CLOCKS: tuple[str, ...] = get_args(Clock)

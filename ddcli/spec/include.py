@@ -13,10 +13,9 @@ import re
 from pathlib import Path
 
 from ddcli.errors import Span, Text, UsageError
-from ddcli.spec.file import LARGEST, read_fragment
-from ddcli.spec.reader import Notes, describe, suggest
+from ddcli.spec.file import LARGEST, digest_of, read_fragment
+from ddcli.spec.shapes import Notes, describe, suggest
 from ddcli.spec.tree import MAX_NODES, Broken, Mapping, Node, Scalar, Sequence, parse_tree
-from ddcli.spec.variables import digest_of
 
 KEY = "include"
 ANCHORS = "x-"

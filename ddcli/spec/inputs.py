@@ -7,13 +7,11 @@ from typing import Any
 
 from ddcli.errors import Text, did_you_mean
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME, InputColumns, declared
 from ddcli.spec.csv_options import csv_dialect
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
-from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
+from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Nothing, Record, Refused, Shape, shape
 from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, PathWords, Words, flag
+from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, Choice, InputColumns, PathWords, Words, declared, flag
 
 PATH = PathWords("a path")
 INFER, GROW = "infer", "grow"

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.spec.reader import Notes, Reference, suggest
+from ddcli.spec.shapes import Notes, Reference, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:

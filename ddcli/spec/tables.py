@@ -10,11 +10,9 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, REFERENCE, InputColumns, declared
-from ddcli.spec.reader import NodePlace, Notes, Shape, shape
-from ddcli.spec.shapes import As, ByKind, Key, Record
-from ddcli.spec.values import Choice, PathWords, Words
-from ddcli.spec.variables import is_given
+from ddcli.spec.file import is_given
+from ddcli.spec.shapes import As, ByKind, Key, NodePlace, Notes, Record, Shape, shape
+from ddcli.spec.values import COLUMN, COLUMNS, REFERENCE, Choice, InputColumns, PathWords, Words, declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

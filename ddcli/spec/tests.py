@@ -9,12 +9,10 @@ from typing import Any
 
 from ddcli.errors import Text
 from ddcli.spec.budget import STEP_BUDGET
-from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest
-from ddcli.spec.reader import NodePlace, Notes, Refused, Shape, shape
-from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
+from ddcli.spec.shapes import As, ByKind, Key, Many, NodePlace, Notes, Pairs, Record, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import PathWords, Words, flag
+from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, PathWords, Words, flag
 
 
 @shape(lambda: {"type": "number", "minimum": 0})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
-from ddcli.spec.variables import OPEN, Unset, expand, is_variable
+from ddcli.spec.file import OPEN, Unset, expand, is_variable
 
 if TYPE_CHECKING:
     from collections import abc

@@ -158,7 +158,7 @@ UNUSED = [
     "pyarrow",
     "numpy.ma",
     "ddcli.spec.document",
-    "ddcli.spec.column_shapes",
+    "ddcli.spec.values",
     "ddcli.spec.inputs",
     "ddcli.expressions.parse",
     "ddcli.expressions.functions",

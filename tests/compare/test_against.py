@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.plan.changes import reached_outputs
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.spec.identity import identities
+from ddcli.spec.file import identities
 from ddcli.version import __version__
 from tests.draws import chance
 from tests.harness import ORDER_COLUMNS, ORDERS, contents, files
@@ -151,10 +151,10 @@ def test_queries_that_the_state_knows_are_not_parsed_again(shop, monkeypatch):
         "select region from orders where amount > 4",
         "select region from orders where amount > 6",
     ]
-    monkeypatch.setattr("ddcli.spec.identity.__version__", "0.0.0")
+    monkeypatch.setattr("ddcli.spec.file.__version__", "0.0.0")
     assert against(shop, state=state)[0] == 1
     assert "select region, sum(amount) as amount from orders group by region" in parsed
-    monkeypatch.setattr("ddcli.spec.identity.__version__", __version__)
+    monkeypatch.setattr("ddcli.spec.file.__version__", __version__)
     shop.write("co/orders.yaml", QUERIES.replace("  large:", "  larger:"))
     wrong = shop("diff", "--against", state, "co/orders.yaml")
     assert (wrong.code, wrong.err.partition(" error:")[0]) == (2, "co/orders.yaml:5:46:"), wrong.err

@@ -23,10 +23,9 @@ from ddcli.expressions.nanoseconds import finer
 from ddcli.expressions.types import parse_type
 from ddcli.job.request import read_request
 from ddcli.plan.logical import sources
-from ddcli.provenance.absence import Absence
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
-from ddcli.provenance.question import Question, leaves_of
+from ddcli.provenance.question import Absence, Question, leaves_of
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.harness import Meaning, graph_of

@@ -14,8 +14,8 @@ from ddcli.commands.pipelines import find_pipelines
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.spec.document import included_files
+from ddcli.spec.file import check_used, variables_of_call
 from ddcli.spec.include import DEEPEST, MOST
-from ddcli.spec.variables import check_used, variables_of_call
 from tests.draws import chance, many
 from tests.spec.test_reading import plain
 

@@ -16,12 +16,22 @@ from ddcli.plan.operators.row import NOTHING, argument, columns_of, integer, map
 from ddcli.plan.relation import Relation
 from ddcli.plan.windows import with_window
 from ddcli.plan.words import noting, raise_all
-from ddcli.spec.column_shapes import ASSIGNMENTS, BY, COLUMN, COLUMNS, EXPRESSION, ORDER, TYPED_COLUMNS
 from ddcli.spec.operator_model import PythonFunction
-from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, shape
-from ddcli.spec.shapes import As, ByKind, Key, Record
+from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Record, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import ExpressionText, Whole, Words, flag
+from ddcli.spec.values import (
+    ASSIGNMENTS,
+    BY,
+    COLUMN,
+    COLUMNS,
+    EXPRESSION,
+    ORDER,
+    TYPED_COLUMNS,
+    ExpressionText,
+    Whole,
+    Words,
+    flag,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

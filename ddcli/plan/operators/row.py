@@ -16,9 +16,8 @@ from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.words import noting, raise_all
-from ddcli.spec.column_shapes import A_SOURCE, ON, one
-from ddcli.spec.reader import OperatorForm
-from ddcli.spec.shapes import As, Key, Nothing, Record
+from ddcli.spec.shapes import As, Key, Nothing, OperatorForm, Record
+from ddcli.spec.values import A_SOURCE, ON, one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import LoopName, Node
     from ddcli.spec.operator_model import Assignments
-    from ddcli.spec.reader import Shape
+    from ddcli.spec.shapes import Shape
 
 
 @dataclass(frozen=True)

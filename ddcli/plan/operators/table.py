@@ -31,9 +31,22 @@ from ddcli.plan.operators.row import (
 )
 from ddcli.plan.relation import Relation, concat
 from ddcli.plan.words import Unbuilt, noting, placing, raise_all
-from ddcli.spec.column_shapes import ALIAS, ASSIGNMENTS, COLUMN, COLUMNS, EXPRESSION, NAME, ON, SOURCES
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
-from ddcli.spec.values import Choice, ExpressionText, Words, flag, percentage
+from ddcli.spec.values import (
+    ALIAS,
+    ASSIGNMENTS,
+    COLUMN,
+    COLUMNS,
+    EXPRESSION,
+    NAME,
+    ON,
+    SOURCES,
+    Choice,
+    ExpressionText,
+    Words,
+    flag,
+    percentage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +55,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
     from ddcli.spec.operator_model import Assignments, Operator, PythonFunction, Source
-    from ddcli.spec.reader import Shape
+    from ddcli.spec.shapes import Shape
 
 
 ONE_TABLE: Shape[dict[str, Any]] = As(
