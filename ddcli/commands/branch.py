@@ -335,7 +335,7 @@ def _rows(
     alone = replace(
         listing, new=(), waiting=tuple(chosen), done=(), withdrawn=(), unmoved=(), grown={}, changed=frozenset()
     )
-    most = rows_held(request.resources.memory)
+    most = rows_held(request.asked.resources.memory)
     opened = open_logs(request, manifest, {name: replace(given, listing=alone).with_arrival(0)}, most)
     reader = in_files(opened)[name]
     columns = [*reader.schema.columns]

@@ -13,10 +13,9 @@ from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
-from ddcli.job.functions import functions_of
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import problems_of, state_of
-from ddcli.job.request import hide_declared
+from ddcli.job.request import functions_of, hide_declared
 from ddcli.job.tables import catalogue_file
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly
 from ddcli.plan.words import each_of

@@ -22,7 +22,7 @@ from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, sugg
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import Resources
 from ddcli.job.paths import problems_of
-from ddcli.job.request import Request
+from ddcli.job.request import CallOptions, Request
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.privacy import previewed
 from ddcli.render.rows import WRITERS, batches
@@ -160,10 +160,8 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
             base,
             state,
             {name: directory},
-            until,
-            lambda _line: None,
-            Resources(engine="local"),
-            clock=RunClock(spec.clock == "arrival", time_now(None)),
+            CallOptions(until, Resources(engine="local")),
+            RunClock(spec.clock == "arrival", time_now(None)),
         )
         started = clock.perf_counter()
         with State.open(state, request.outputs) as opened:

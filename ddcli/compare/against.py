@@ -24,10 +24,9 @@ from ddcli.driver.requested_changes import depends_on_more
 from ddcli.errors import BudgetError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
-from ddcli.job.functions import refuse_code
 from ddcli.job.inputs import find_inputs
 from ddcli.job.paths import DEFAULT_STATE
-from ddcli.job.request import read_request
+from ddcli.job.request import read_request, refuse_code
 from ddcli.job.sizes import run_budget
 from ddcli.job.verdict import KEPT
 from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outputs
@@ -200,7 +199,7 @@ def _compare(
         received = ReceivedUpdates(Path(scratch))
         if computed.outputs:
             planned: list[tuple[BoundPipeline, Plan]] = []
-            run = replace(computed, receives=received.add, planned=lambda *made: planned.append(made))
+            run = computed.asking(receives=received.add, planned=lambda *made: planned.append(made))
             summary, exceeded = _effect(run, manifest, inputs)
             found.notes = (*_notes(manifest, *planned[-1]), *exceeded)
             found.failing = tuple(
@@ -280,8 +279,8 @@ def base_request(
         request = replace(request, spec=_with_own_inputs(request.spec, manifest, path.absolute().parent))
     there = output_paths(state, manifest)
     outputs = {name: there.get(name, place) for name, place in request.outputs.items()}
-    resources = request.resources.limited(memory, engine="local")
-    return replace(request, outputs=outputs, claims=False, resources=resources)
+    resources = request.asked.resources.limited(memory, engine="local")
+    return replace(request, outputs=outputs).asking(claims=False, resources=resources)
 
 
 def _with_own_inputs(spec: Spec, manifest: Manifest, folder: Path) -> Spec:
@@ -323,7 +322,7 @@ def _effect(
 
     budget = run_budget(request.spec.budget, {})
     try:
-        return dry_run(replace(request, budget=budget), manifest, found=inputs), ()
+        return dry_run(request.asking(budget=budget), manifest, found=inputs), ()
     except BudgetError as error:
         return dry_run(request, manifest, found=inputs), (f"budget: {error.problem}",)
 

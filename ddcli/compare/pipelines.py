@@ -21,8 +21,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import read_request
+from ddcli.job.request import read_request, refuse_code
 from ddcli.plan.changes import reach_of_edits
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.file import ENDINGS
@@ -273,13 +272,10 @@ def run_aside(
     spec = request.spec
     inputs = {name: replace(given, quarantine=None) for name, given in spec.inputs.items()}
     errors = replace(spec.errors, path=None) if spec.errors else None
-    request = replace(
-        request,
-        spec=replace(spec, inputs=inputs, errors=errors),
-        outputs={name: real(_output(folder, name)) for name in spec.outputs},
-        claims=False,
-        resources=request.resources.limited(memory, engine="local"),
-    ).deciding(earlier=earlier, accepts=dict.fromkeys(spec.checks, "a comparison"))
+    outputs = {name: real(_output(folder, name)) for name in spec.outputs}
+    request = replace(request, spec=replace(spec, inputs=inputs, errors=errors), outputs=outputs)
+    request = request.asking(claims=False, resources=request.asked.resources.limited(memory, engine="local"))
+    request = request.deciding(earlier=earlier, accepts=dict.fromkeys(spec.checks, "a comparison"))
     with State.open(request.state, request.outputs) as opened:
         execute(update_mirrors(request, opened), opened.manifest, opened)
         committed = opened.manifest

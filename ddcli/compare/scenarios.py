@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tempfile
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,7 @@ from ddcli.expressions.moments import in_zone
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import ARRIVAL, ColumnScope
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import read_request
+from ddcli.job.request import read_request, refuse_code
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text
 from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Refused
@@ -119,7 +117,7 @@ def _changes(
         request = request.deciding(changed=changed, withdrawn=withdrawn)
     with tempfile.TemporaryDirectory(prefix="dd-scenario-", ignore_cleanup_errors=True) as scratch:
         received = ReceivedUpdates(Path(scratch))
-        dry_run(replace(request, receives=received.add), manifest, found=found)
+        dry_run(request.asking(receives=received.add), manifest, found=found)
         for name, files in received.files.items():
             columns = [
                 column for column in pl.read_ipc_schema(files[0]) if column not in {DIFF, *manifest.cache["time"]}

@@ -75,7 +75,7 @@ def find_concerned(request: Request, manifest: Manifest, changes: Mapping[str, S
 
     Empty where a run can't take in the difference, or where these are more rows than may be in memory.
     """
-    most = rows_read(request.resources.memory)
+    most = rows_read(request.asked.resources.memory)
     ready = prepare(request, manifest, most)
     graph = RunPlan(request, manifest, ready.bound).graph
     if not _takes_differences(request, manifest, ready, graph, changes):
@@ -86,7 +86,7 @@ def find_concerned(request: Request, manifest: Manifest, changes: Mapping[str, S
     for name, reader in in_files(whole.readers).items():
         if name in changes and name in scans:
             rows = _concerned(
-                reader, tuple(scans[name].schema), changes[name], manifest.upper, request.resources.memory
+                reader, tuple(scans[name].schema), changes[name], manifest.upper, request.asked.resources.memory
             )
             if rows is None:
                 return {}

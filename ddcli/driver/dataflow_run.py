@@ -268,7 +268,7 @@ class DataflowRun(ABC):
             return self._attempt(self.begin())
         except ManyPairs as many:
             self.placement.joined = many.rows
-        self.request.say(
+        self.request.asked.say(
             f"a join has {self.placement.joined:,} rows, too many for the memory: the run starts again out of core"
         )
         return self._attempt(self.begin())
@@ -287,7 +287,7 @@ class DataflowRun(ABC):
             streams=given.streams,
             combines=given.combines,
             pairs=cut.pairs,
-            progress=request.progress,
+            progress=request.asked.progress,
         )
         try:
             assembled = assemble(
@@ -311,7 +311,7 @@ class DataflowRun(ABC):
                 step = StepExecutor(
                     assembled, given.taken, cut, given.pools, traces, writer, transaction, given.interval
                 )
-                if request.budget is not None:
+                if request.asked.budget is not None:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 spark: SparkSummary | None = None
                 if given.spread:
@@ -319,10 +319,10 @@ class DataflowRun(ABC):
                     counts, spark = step.run_as_tasks(given.graph, self.placement, facts, errors, watch, given.widths)
                 else:
                     step.run()
-                    if transaction is None and request.arranged is not None:
+                    if transaction is None and request.asked.arranged is not None:
                         for trace in traces.traces():
                             traces.measure(trace)
-                        request.arranged(traces.numbers)
+                        request.asked.arranged(traces.numbers)
                     counts = self.counted(scope, given, writer)
                 self.check(facts)
                 self.planning.check_spent(counts)
@@ -337,11 +337,11 @@ class DataflowRun(ABC):
                 if transaction is None:
                     return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
                 manifest = gate.written(self.next_manifest(given, writer, errors, transaction))
-                if request.budget is not None:
+                if request.asked.budget is not None:
                     made = traces.entries(given.interval.upper)
                     self.planning.check_written(transaction, counts, made, writer)
                 refuse_rewritten(given.readers)
-                request.progress.begin("committing")
+                request.asked.progress.begin("committing")
                 done = StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts)
                 if self.waits and self.state is not None:
                     self.state.checks = gate

@@ -80,7 +80,7 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     own = in_files(readers)
     if state is not None and any(_rows_read_whole(*each, own, rebuild.manifest.upper) > MOST for each in graphs):
         return None
-    find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.resources.memory))
+    find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.asked.resources.memory))
     if state is None:
         return rebuild.manifest
     if not all(_has_same_tables(own[name], forgetting.conditions[name], rebuild.manifest.upper) for name in names):
@@ -502,7 +502,7 @@ class _Part:
         condition = self._forgetting.conditions.get(name)
         wanted = columns if condition is None else tuple(dict.fromkeys((*columns, *condition.columns)))
         reader.without = None
-        most = rows_held(self.rebuild.request.resources.memory)
+        most = rows_held(self.rebuild.request.asked.resources.memory)
         for part in reader.take(wanted, None, self.rebuild.manifest.upper, most).slices:
             rows = part.read()
             yield rows, None if condition is None else (~condition.keeps(rows.frame)).to_numpy()
@@ -526,7 +526,7 @@ class _Part:
             ),
         )
         before = self.rebuild.manifest.read_anew()
-        most = rows_held(self.rebuild.request.resources.memory)
+        most = rows_held(self.rebuild.request.asked.resources.memory)
         (reader,) = in_files(open_logs(self.rebuild.request, before, {name: some}, most)).values()
         return reader
 

@@ -17,9 +17,9 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.job.clock import time_text
 from ddcli.job.corrections import reopenings
-from ddcli.job.functions import load_functions
 from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.inputs import TAGS, find_upper, tags_of_exports, with_replaced_files
+from ddcli.job.request import load_functions
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement
@@ -74,12 +74,12 @@ def execute(
             found = None
             if not left or (manifest is not None and state is None):
                 raise
-            request.say(f"{collision.problem}; the run starts again with another secret")
+            request.asked.say(f"{collision.problem}; the run starts again with another secret")
             secret = new_secret()
             if state is not None and state.manifest is not None:
                 from ddcli.store.state.upkeep import rekey
 
-                manifest = rekey(state, secret, request.say)
+                manifest = rekey(state, secret, request.asked.say)
         except Exception as error:
             found, rewritten = None, find_rewritten(opened)
             if rewritten is None or (state is not None and state.manifest is not manifest):
@@ -138,8 +138,8 @@ def _planned(
     copies: Callable[[], Path],
 ) -> tuple[Request, Prepared, RunPlan, dict[str, Replacement]]:
     """Return the request, which withdraws files that others replace, its inputs, the plan, and the replacements that the run takes in as differences."""
-    request.progress.begin("looking at the inputs")
-    most = rows_held(request.resources.memory)
+    request.asked.progress.begin("looking at the inputs")
+    most = rows_held(request.asked.resources.memory)
     request, found = with_replaced_files(request, manifest, found)
     ready = prepare(request, manifest, most, found=found)
     request = with_grown_columns(request, ready.readers)
@@ -168,8 +168,8 @@ def _planned(
             reader.read_ahead()
     _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
-    if request.planned is not None:
-        request.planned(planning.bound, planning.plan)
+    if request.asked.planned is not None:
+        request.asked.planned(planning.bound, planning.plan)
     if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
         load_functions(request.spec)  # one that can't be loaded ends the run before anything is done
     return request, ready, planning, replacements or {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time as clock
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
@@ -14,8 +13,7 @@ from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, suggestion
 from ddcli.job.corrections import ErasureRequest, ForgettingSummary
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import imports, newest_of, read_request
+from ddcli.job.request import imports, newest_of, read_request, refuse_code
 from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.entries import Size
@@ -57,7 +55,7 @@ def forget(
     say = say or (lambda _line: None)
     set_announce(say)
     plain = read_request(path, state, say=say, runs=True)
-    plain = replace(plain, resources=plain.resources.limited(memory, workers, "local"))
+    plain = plain.asking(resources=plain.asked.resources.limited(memory, workers, "local"))
     plain = plain.deciding(apply=True, refresh=frozenset())
     refuse_code(plain.spec, no_code=no_code)
     if plain.branch:

@@ -146,7 +146,7 @@ def rebuild(
         last = last_time(manifest)
         later = last + 1 if at is None else at
         found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
-    begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else request.at_hand)
+    begun = Rebuild(request, manifest, changes, found, time, at, state.waiting if state else request.asked.at_hand)
     if request.decided.forgetting is not None and (erased := erase(begun, state)) is not None:
         return erased, {}, Counts(), None, {}, {}
     return _Migration(request, manifest, state, planning, placement, time, begun).run()
@@ -183,7 +183,7 @@ class _Migration(DataflowRun):
         if rebuild.request.spec.errors is None:  # else a row is put aside also for a column that only others read
             graph = narrowed(graph)
         readers, self._known = readers_of(rebuild, graph)
-        most = rows_read(rebuild.request.resources.memory)
+        most = rows_read(rebuild.request.asked.resources.memory)
         if forgetting is not None:
             find_forgotten(forgetting, rebuild.manifest, readers, most)
         scans, times = graph.scans(), rebuild.upper.elements
@@ -314,7 +314,8 @@ class _Migration(DataflowRun):
             if given.shared is None
         }
         left = largest_seen(
-            None, open_logs(rebuild.request, rebuild.manifest, waiting, rows_held(rebuild.request.resources.memory))
+            None,
+            open_logs(rebuild.request, rebuild.manifest, waiting, rows_held(rebuild.request.asked.resources.memory)),
         )
         ((first,),) = rebuild.upper.elements
         return (first - 1,) if left is None else join(left, (first - 1,))

@@ -14,10 +14,9 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.clock import run_time
-from ddcli.job.functions import load_functions
 from ddcli.job.inputs import find_inputs, find_time, refuse_beyond_imports, refuse_changed, with_tags, with_tags_of_logs
 from ddcli.job.kept_plan import conditions_of
-from ddcli.job.request import newest_of
+from ddcli.job.request import load_functions, newest_of
 from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.privacy import hide
@@ -229,7 +228,7 @@ def prepare(
             time,
             {name: found[name] for name in known.inputs if name in found},
             Frontier(known.upper),
-            asked=request.until is not None,
+            asked=request.asked.until is not None,
         )
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
@@ -343,14 +342,14 @@ class RunPlan:
 
     def check_work(self) -> None:
         """Raise the first error of operators that may do more work than the budget allows; a kept plan passed this check when it was made."""
-        if self.request.budget is not None and self.known is None:
-            errors = self.request.budget.check_work(self.plan.graph, lambda: self.places)
+        if self.request.asked.budget is not None and self.known is None:
+            errors = self.request.asked.budget.check_work(self.plan.graph, lambda: self.places)
             if errors:
                 raise errors[0]
 
     def check_spent(self, counts: Counts, written: Callable[[], Mapping[str, int]] = dict) -> None:
         """Raise BudgetError if a run took more than its budget so far; `written` returns the bytes that it wrote, by operator and output."""
-        budget = self.request.budget
+        budget = self.request.asked.budget
         if budget is not None:
             from ddcli.job.sizes import RunCost
 

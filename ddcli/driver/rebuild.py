@@ -258,7 +258,7 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
         before = replace(before, inputs=own)
     elif not known:  # all is computed anew: an import goes on, if it can
         before = replace(before, inputs=continued(before, past))
-    readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.resources.memory))
+    readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.asked.resources.memory))
     if rebuild.request.decided.forgetting is None:
         refuse_unclean(rebuild.manifest, read)
     return readers, known

@@ -458,7 +458,7 @@ def may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -
         len(manifest.upper) == len(manifest.cache["time"]) == 1
         and (seen is None or not Frontier(manifest.upper).less_equal(seen))
         and not manifest.exports
-        and request.standby is None
+        and request.asked.standby is None
         and not any(isinstance(node, Delay) for node in graph.nodes)
         and not kept_past(request.spec, graph, list(find_time(manifest).values()))
     )
@@ -479,7 +479,7 @@ def is_corrected_by_rows(request: Request, reader: Reader) -> bool:
 
 def _may_be_on_spark(request: Request, graph: PhysicalGraph) -> bool:
     """Return whether a run may be done on Spark."""
-    resources = request.resources
+    resources = request.asked.resources
     return resources.engine == "spark" or resources.spark.ready or any(graph.engines.values())
 
 
@@ -491,7 +491,7 @@ def _is_small(request: Request, manifest: Manifest, ready: Prepared) -> bool:
         for file in manifest.inputs[name].files if keys else ():
             read += file.size if reader.log.tables or file.key in keys else 0
             searched += 0 if reader.log.adds_up else file.size
-    memory = request.resources.memory
+    memory = request.asked.resources.memory
     return read <= memory // SMALL and searched <= memory // SEARCHED
 
 

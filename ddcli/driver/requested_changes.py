@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ddcli.engine.times import Frontier
 from ddcli.errors import ChangedError, DdError, StateError
 from ddcli.job.clock import is_due, run_time
-from ddcli.job.functions import functions_of
 from ddcli.job.idle_check import is_changed
+from ddcli.job.request import functions_of
 from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.logical import INPUT
@@ -70,7 +70,7 @@ def with_new_columns(request: Request, manifest: Manifest, plan: Plan) -> Reques
     found: set[str] = set()
     for name, before in renamed(request, manifest).items():
         node = plan.graph.outputs.get(name)
-        free = name in request.spec.checks or request.receives is not None
+        free = name in request.spec.checks or request.asked.receives is not None
         if free and before in manifest.outputs and node is not None:
             wanted = {column: str(kind) for column, kind in node.schema.items()}
             if list(manifest.outputs[before].schema.items()) != list(wanted.items()):
@@ -138,7 +138,7 @@ def _counts(
     """Return a line for each output that would change; none where computing that might take long, or fails."""
     size = sum(file.size for entry in manifest.inputs.values() for file in entry.files)
     imported = any(entry.is_imported for entry in manifest.inputs.values())
-    if size > COUNTED or imported or request.resources.engine == "spark":
+    if size > COUNTED or imported or request.asked.resources.engine == "spark":
         return []
     try:
         found = computed(request.deciding(apply=True))

@@ -28,11 +28,10 @@ from ddcli.engine.workers import ThreadLimit
 from ddcli.errors import DdError, EngineError
 from ddcli.job.clock import refuse_clock
 from ddcli.job.consumed_files import archive, not_taken_in
-from ddcli.job.functions import refuse_code
 from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
 from ddcli.job.inputs import find_inputs
 from ddcli.job.options import RunOptions, SparkOptions
-from ddcli.job.request import check_outputs, imports, newest_of, read_request
+from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_code
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.files.objects import locate
@@ -101,7 +100,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
         and reopen is None
         and (note := refuse_clock(request.clock, manifest, pipeline)) is not None
     ):
-        request.say(note)
+        request.asked.say(note)
     checked = InputCheck(idle=False)
     if manifest is not None:
         checked = _look_for_work(request, manifest, reopen, locks=not options.dry_run)
@@ -129,7 +128,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
             summary = _commit(request, opened, options.if_locked, record, found)
     if summary.changed or standby is None:
         for name, note in left.items():
-            request.say(f"inputs.{name}: {note}")
+            request.asked.say(f"inputs.{name}: {note}")
     return summary
 
 
@@ -145,13 +144,12 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
     request = read_request(pipeline, directory, options.until, say, runs=True, now=options.now)
     check_outputs(request.spec, options.rewrite | (options.refresh or frozenset()))
     engine = "spark" if options.spark is not None and options.engine == "auto" else options.engine
-    resources = request.resources.limited(options.memory, options.workers, engine, place)
+    resources = request.asked.resources.limited(options.memory, options.workers, engine, place)
     ThreadLimit.threads = resources.workers
     refuse_code(request.spec, no_code=options.no_code)
     if options.standby is not None:
         resources = replace(resources, memory=options.standby.left(resources.memory))
-    request = replace(
-        request,
+    request = request.asking(
         resources=resources,
         ready=options.ready,
         progress=options.progress,
@@ -230,7 +228,7 @@ def dry_run(
             with errors_at_tables(now):
                 return execute(now, newest_of(now) if now.spec.tables else manifest, None, found)
         finally:
-            request.progress.end()
+            request.asked.progress.end()
 
 
 def _commit(
@@ -254,7 +252,7 @@ def _commit(
                 with errors_at_tables(request), update_followers(request, state) as tables:
                     summary = _execute(request, state, found)
             finally:
-                request.progress.end()
+                request.asked.progress.end()
         done = replace(_compact(request, state, summary), tables=tables)
         if state.manifest is not None:
             archive(request.spec, request.base, state.manifest, state.files)
@@ -298,7 +296,7 @@ def open_state(request: Request, if_locked: IfLocked, before: Manifest | None) -
 
     `before` is its newest manifest, as it was read without the lock.
     """
-    clean = request.standby.clean(request.state) if request.standby else None
+    clean = request.asked.standby.clean(request.state) if request.asked.standby else None
     with State.open(
         request.state,
         request.outputs,
@@ -337,7 +335,7 @@ def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
             and entry.built != shared.built == shared.forgot
         ):
             find_inputs(request, manifest)
-            request.say(
+            request.asked.say(
                 f"inputs.{name}: some of its rows were forgotten: everything is recomputed; outputs get the difference"
             )
             return request.deciding(refresh=frozenset(), apply=True)
@@ -398,5 +396,5 @@ def _record(state: State, request: Request, began: datetime, started: float, sum
             state.files,
         )
     except EngineError as error:
-        request.say(f"no record of this run is kept: {error.problem}: {near(error.place or '')}")
+        request.asked.say(f"no record of this run is kept: {error.problem}: {near(error.place or '')}")
     return timed

@@ -161,10 +161,10 @@ class SingleRun(DataflowRun):
         read = self._read(done.facts)
         if self.state is None or done.manifest is None:
             return self._summary(done, read)
-        if self.request.claims:
+        if self.request.asked.claims:
             self._claim_logs(done.manifest)
-        if self._held and self.request.standby:
-            self.request.standby.keep(self.request.state, done.manifest, self._held)
+        if self._held and self.request.asked.standby:
+            self.request.asked.standby.keep(self.request.state, done.manifest, self._held)
         if self.manifest is None:
             self.planning.keep(done.manifest.cache["plan"]["generations"])
         return self._summary(done, read)
@@ -179,11 +179,11 @@ class SingleRun(DataflowRun):
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
                 later = "may add to them" if reader.pinned.grows else "are held to them"
-                request.say(f"inputs.{name}: {reader.pinned.note}; later files {later}")
+                request.asked.say(f"inputs.{name}: {reader.pinned.note}; later files {later}")
         cut, spread = self._take()
         held = None
-        if request.standby and self.state is not None:
-            held = request.standby.take(request.state, self.manifest, self.secret, request.resources.memory)
+        if request.asked.standby and self.state is not None:
+            held = request.asked.standby.take(request.state, self.manifest, self.secret, request.asked.resources.memory)
             held = held if not spread and cut.room is None else None
         self._held = held
         pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)
@@ -196,11 +196,11 @@ class SingleRun(DataflowRun):
             imports=imported(self.graph, self.readers),
             claims=read_claims(request.state),
             past=kept_past(request.spec, self.graph, self.kinds),
-            progress=request.progress,
+            progress=request.asked.progress,
             frontier=self.upper if self.only_corrects else None,
             held=held,
         )
-        self._meter = ProgressMeter(request.progress)
+        self._meter = ProgressMeter(request.asked.progress)
         return StepInput(
             self.graph,
             self.readers,
@@ -369,7 +369,7 @@ class SingleRun(DataflowRun):
     def show(self, label: str, updates: pl.DataFrame) -> None:
         """Print the updates that reach an `inspect`."""
         for line in seen(label, updates, self.kinds):
-            self.request.say(line)
+            self.request.asked.say(line)
 
     def _summary(self, done: StepResult, read: dict[str, InputSummary]) -> RunSummary:
         rows, size = state_size(done.manifest) if self.state else (None, None)

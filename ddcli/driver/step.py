@@ -86,7 +86,7 @@ class StepExecutor:
 
     def run_in_memory(self) -> None:
         """Step over all updates at once, then write outputs and traces. Large ones are written by threads as they are done, small ones by one thread, as two would wait for each other."""
-        progress, scope = self.publishing.request.progress, self.assembled.scope
+        progress, scope = self.publishing.request.asked.progress, self.assembled.scope
         progress.begin("reading inputs")
         first = {index for stage in self.assembled.nest.scope.stages if stage.first for index in stage.places}
         # Inputs need not be read as a whole where their first operators take each row by itself.
@@ -212,7 +212,7 @@ class StepExecutor:
         def on_trace_ready(trace: Trace) -> None:
             if self.transaction is not None:
                 self.traces.write(trace, self.transaction, self.interval.upper)
-            elif self.publishing.request.arranged is not None:
+            elif self.publishing.request.asked.arranged is not None:
                 self.traces.measure(trace)
 
         assert self.cut.room is not None, "out of core has room for something"
@@ -260,7 +260,7 @@ class StepExecutor:
             transaction.expect(outputs.values())
         # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
         beside = transaction is not None and (
-            request.resources.engine != "local" or not isinstance(request.state, ObjectPath)
+            request.asked.resources.engine != "local" or not isinstance(request.state, ObjectPath)
         )
         files = transaction.state.files if transaction is not None and beside else Files()
         with (
@@ -306,8 +306,8 @@ class StepExecutor:
                 transaction,
                 facts,
                 errors,
-                request.say,
-                request.progress,
+                request.asked.say,
+                request.asked.progress,
                 widths or {},
                 watch,
             )

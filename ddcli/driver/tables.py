@@ -49,7 +49,7 @@ def with_session(request: Request, *, of_outputs: bool = False) -> Iterator[Requ
 
     Raises UsageError at such a table where no Spark is named.
     """
-    spec, spark = request.spec, request.resources.spark
+    spec, spark = request.spec, request.asked.resources.spark
     inputs = [given.origin or given.path for given in spec.tables.values() if given.table == SPARK]
     outputs = [each.target.place for each in spec.outputs.values() if each.target and each.target.kind == SPARK]
     tables = outputs if of_outputs else inputs
@@ -63,10 +63,10 @@ def with_session(request: Request, *, of_outputs: bool = False) -> Iterator[Requ
     check_installed(spark)
     if not spark.ready:
         raise UsageError("this is a table of Spark, and no Spark is named", span=tables[0].span, hint=STARTS)
-    request.progress.begin("starting Spark")
+    request.asked.progress.begin("starting Spark")
     found = start(spark, spec.name.value, cache_dir())
     try:
-        yield replace(request, resources=replace(request.resources, spark=replace(spark, session=found.session)))
+        yield request.asking(resources=replace(request.asked.resources, spark=replace(spark, session=found.session)))
     finally:
         found.close()
 
@@ -77,7 +77,7 @@ def update_mirrors(request: Request, state: State) -> Request:
         return request
     from ddcli.job.tables import mirror_tables
 
-    session = request.resources.spark.session
+    session = request.asked.resources.spark.session
     with errors_of_spark():
         spec = mirror_tables(request.spec, request.base, request.state, state.files, state.manifest, session)
     return replace(request, spec=spec)
@@ -161,7 +161,7 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
     from ddcli.job.request import newest_of
     from ddcli.job.tables import mirror_apart
 
-    with mirror_apart(request.spec, request.base, newest_of(request), request.resources.spark.session) as spec:
+    with mirror_apart(request.spec, request.base, newest_of(request), request.asked.resources.spark.session) as spec:
         yield replace(request, spec=spec)
 
 
@@ -197,7 +197,7 @@ def _follow(request: Request, state: State) -> dict[str, str]:
 
 def _loader(request: Request) -> Loader | None:
     """Return the way to have tasks on Spark write files of tables; None where the run may not use Spark, so that it imports nothing for it."""
-    resources = request.resources
+    resources = request.asked.resources
     if resources.engine == "local" or not (resources.engine == "spark" or resources.spark.ready):
         return None
     from ddcli.runtime.table_load import TableLoader

@@ -50,7 +50,7 @@ def with_withdrawn_files(
     known = _taken(request, manifest) if manifest is not None else {}
     gone = _missing(request, manifest) if missing and manifest is not None else []
     if missing and not gone:
-        request.say("no file that was read is missing")
+        request.asked.say("no file that was read is missing")
     files = [*files, *gone]
     found: dict[str, set[str]] = {}
     unread: list[Path] = []
@@ -72,7 +72,7 @@ def with_withdrawn_files(
                     _refuse_repaired(request, manifest.inputs[name], request.spec.inputs[name], entry)
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
-            request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
+            request.asked.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
     if manifest is not None:
         _refuse_renamed(request, manifest, unread)
     if unread and (strict or len(unread) == len(files)):
@@ -82,7 +82,7 @@ def with_withdrawn_files(
             hint="name a file by its path in an input's directory, also one that is gone; `dd check` lists the inputs",
         )
     for path in unread:
-        request.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
+        request.asked.say(f"{near(str(path))}: no run has read this file, so there is nothing to withdraw")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return request.deciding(withdrawn=withdrawn, closes=request.clock.arrival)
 

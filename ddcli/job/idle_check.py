@@ -13,8 +13,8 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import time_text
-from ddcli.job.functions import functions_of
 from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
+from ddcli.job.request import functions_of
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
@@ -115,12 +115,12 @@ def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> Input
 def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:
     """Return whether the inputs alone have nothing new."""
     time, before = find_time(manifest), Frontier(manifest.upper)
-    if request.until is not None:
+    if request.asked.until is not None:
         return InputCheck(find_upper(request, time, {}, manifest, None) == before)
     if request.spec.tables:
         from ddcli.job.tables import is_behind
 
-        if is_behind(request.spec, request.base, request.resources.spark.session):
+        if is_behind(request.spec, request.base, request.asked.resources.spark.session):
             return InputCheck(idle=False)
     if request.spec.has_targets:
         from ddcli.job.tables import is_followed

@@ -185,7 +185,9 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             ]
         # A watch has listed the files before the progress was read, which may count files that have come since.
         seen = (
-            request.standby.glimpsed(given.path.value, request.base) if request.standby and progress is None else None
+            request.asked.standby.glimpsed(given.path.value, request.base)
+            if request.asked.standby and progress is None
+            else None
         )
         listing = list_input(
             given.path.value,
@@ -217,8 +219,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         replacing = None
         if name in request.decided.copies:
             listing, replacing = listing.apart(named, consumed)
-        if request.ready is not None:
-            listing = listing.only(request.ready)
+        if request.asked.ready is not None:
+            listing = listing.only(request.asked.ready)
         upper = None if progress is None else Frontier(progress)
         ledger = entry.ledger if entry is not None and listing.gone else ()
         found[name] = InputFiles(upper, listing, replacing=replacing, tags=_tags_of(given, owner), ledger=ledger)
@@ -338,9 +340,10 @@ def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool
     """Print a note if an input's log is read from its beginning, but has no times before its horizon; refuse to take a state back to before that."""
     if listing.horizon is None:
         return
-    if begins and name not in request.noted:
-        request.noted.add(name)
-        request.say(f"inputs.{name}: older updates in its log are summed up; outputs have nothing from before that")
+    if begins:
+        request.say_once(
+            f"inputs.{name}: older updates in its log are summed up; outputs have nothing from before that"
+        )
     if request.decided.reopened is not None and request.decided.reopened.less_equal(listing.horizon):
         raise InputError(
             f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
@@ -369,8 +372,8 @@ def find_upper(
     carried = [given.progress for given in found.values() if given.progress and not arrival]
     if arrival and manifest is not None and is_due(manifest, at := run_time(request.clock, manifest)):
         asked = box((_after(at),))
-    elif request.until is not None:
-        asked = parse_until(request.until, time)
+    elif request.asked.until is not None:
+        asked = parse_until(request.asked.until, time)
     elif carried:
         asked = reduce(Frontier.meet, carried)
     elif seen is not None:
@@ -378,7 +381,7 @@ def find_upper(
     else:
         return before
     upper = asked.join(before) if before else asked
-    refuse_beyond_imports(request, time, found, upper, asked=request.until is not None)
+    refuse_beyond_imports(request, time, found, upper, asked=request.asked.until is not None)
     return upper
 
 

@@ -1,9 +1,15 @@
-"""The request of a run: the pipeline file, its state and its outputs, and the options of the call."""
+"""The request of a run: the pipeline file, its state and its outputs, the options of the call, and the decisions; the Python functions that a file names.
+
+These functions are all forbidden, or loaded, before anything is computed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import field, replace
+import os
+import re
+import sys
+from dataclasses import field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
@@ -15,13 +21,14 @@ from ddcli.job.options import Resources, SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text
+from ddcli.spec.model import SPARK
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from polars import DataFrame
@@ -34,7 +41,8 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import RunBudget
     from ddcli.plan.generations import Plan
     from ddcli.plan.pipeline_file import BoundPipeline
-    from ddcli.spec.model import Spec
+    from ddcli.spec.model import SparkSpec, Spec
+    from ddcli.spec.operator_model import PythonFunction
     from ddcli.store.log.progress import Owner
     from ddcli.store.log.rows import RowChange, Rows
     from ddcli.store.state.entries import InputFile
@@ -85,29 +93,22 @@ class Decisions:
 
 
 @dataclass(frozen=True)
-class Request:
-    """The request of one run: the model of the pipeline file as it was found, the call's options, and the decisions about the state. Paths are absolute; `digest` is the file's."""
+class CallOptions:
+    """The part of a request that its caller has asked for: the times to close, resources and bounds, and the receivers of what a run makes."""
 
-    spec: Spec
-    digest: str
-    base: Path
-    state: Path
-    outputs: dict[str, Path]
-    until: str | None
-    say: Callable[[str], None]
+    until: str | None = None
+    """The time before which all times are closed."""
     resources: Resources = field(default_factory=Resources)
-    clock: RunClock = field(default_factory=RunClock)
-    decided: Decisions = field(default_factory=Decisions)
-    branch: str = ""
-    """The branch of the state that the request is for; empty: main."""
-    kept: KeptPlan | None = None
-    """The file's meaning as an earlier run kept it, if one did."""
-    included: tuple[Path, ...] = ()
-    """The files that the pipeline file includes."""
-    ready: Callable[[Path], bool] | None = None
-    """The test whether a new file may be taken in now; None: all are."""
+    budget: RunBudget | None = None
+    """The bounds on the run's cost, if there are any."""
+    say: Callable[[str], None] = lambda _line: None
+    """The receiver of lines for people."""
+    noted: set[str] = field(default_factory=set)
+    """The lines that are printed only once, as far as they were."""
     progress: Progress = SILENT
     """The receiver of the run's progress."""
+    ready: Callable[[Path], bool] | None = None
+    """The test whether a new file may be taken in now; None: all are."""
     standby: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
     claims: bool = True
@@ -120,10 +121,36 @@ class Request:
     """The receiver of the fingerprints of the arrangements that a dry run has built in this process."""
     at_hand: Mapping[Path, Path] = field(default_factory=dict)
     """The copies of files of outputs, by path, that a dry run reads in their place."""
-    budget: RunBudget | None = None
-    """The bounds on the run's cost, if there are any."""
-    noted: set[str] = field(default_factory=set)
-    """The inputs for which a note was printed that their logs are summed up."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The request of one run: the model of the pipeline file as it was found, with what the caller has `asked` for, and the decisions about the state. Paths are absolute; `digest` is the file's."""
+
+    spec: Spec
+    digest: str
+    base: Path
+    state: Path
+    outputs: dict[str, Path]
+    asked: CallOptions = field(default_factory=CallOptions)
+    clock: RunClock = field(default_factory=RunClock)
+    decided: Decisions = field(default_factory=Decisions)
+    branch: str = ""
+    """The branch of the state that the request is for; empty: main."""
+    kept: KeptPlan | None = None
+    """The file's meaning as an earlier run kept it, if one did."""
+    included: tuple[Path, ...] = ()
+    """The files that the pipeline file includes."""
+
+    def asking(self, **asked: Any) -> Request:
+        """Return the request with other options of the call."""
+        return replace(self, asked=replace(self.asked, **asked))
+
+    def say_once(self, line: str) -> None:
+        """Print a line for people that no attempt at the run has printed."""
+        if line not in self.asked.noted:
+            self.asked.noted.add(line)
+            self.asked.say(line)
 
     def deciding(self, **decided: Any) -> Request:
         """Return the request with other decisions."""
@@ -207,12 +234,9 @@ def read_request(
         base,
         real(state),
         outputs,
-        until,
-        say,
-        Resources(spark=spark_of(spec)),
+        CallOptions(until, Resources(spark=spark_of(spec)), say=say, claims=not branch),
         RunClock(spec.clock == "arrival", time_now(now), now is not None),
         kept=kept,
-        claims=not branch,
         branch=branch,
         included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
     )
@@ -320,3 +344,79 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
         for name, given in request.spec.inputs.items()
         if given.arrangement is not None
     }
+
+
+NO_CODE = "DDCLI_NO_CODE"
+IN_PROCESS = re.compile(r"local(\[[0-9*]+(, *[0-9]+)?\])?")
+"""The masters that run in this process: `local`, `local[4]`, `local[*, 2]`."""
+MODEL = "ddcli.spec.operator_model"
+"""The module of the class of functions: until it is imported, there is no function."""
+
+
+def functions_of(spec: Spec) -> Iterator[PythonFunction]:
+    """Yield the functions that a file names."""
+    model = sys.modules.get(MODEL)
+    pending: list[Any] = [*spec.collections.values()] if model else []
+    while pending:
+        each = pending.pop()
+        if isinstance(each, model.PythonFunction):  # type: ignore[union-attr]
+            yield each
+        elif is_dataclass(each):
+            pending += [getattr(each, field.name) for field in fields(each)]
+        elif isinstance(each, tuple | dict):
+            pending += each.values() if isinstance(each, dict) else each
+
+
+def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
+    """Raise SpecErrors at each function that a file names, at its queries in Spark and its settings of Spark, if none of its code may run.
+
+    `no_code`, or DDCLI_NO_CODE, forbids it. The command line's settings of Spark are allowed: they aren't the file's.
+    """
+    if not no_code and os.environ.get(NO_CODE, "") in ("", "0"):
+        return
+    word = "--no-code" if no_code else f"{NO_CODE}={os.environ[NO_CODE]}"
+    errors = []
+    for function in functions_of(spec):
+        name = function.name.value
+        problem = f"the Python function `{name}` would run, which {word} forbids"
+        hint = f"read module `{name.partition(':')[0]}`, and leave {word} out if you trust it; `check`, `plan` and `explain` run no code"
+        errors.append(SpecError(problem, span=function.name.span, hint=hint))
+    for given in spec.inputs.values():
+        # Functions of Spark's SQL call any method of Java, and read any file.
+        if given.table == SPARK and given.query is not None:
+            problem = f"inputs.{given.name.value}.spark: a query in Spark may call code of Java, which {word} forbids"
+            errors.append(
+                SpecError(problem, span=given.query.span, hint="name a `table`, perhaps a view of this query")
+            )
+    for text in _brings_code(spec.spark):
+        problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
+        errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))
+    if errors:
+        raise SpecErrors(errors)
+
+
+def _brings_code(spark: SparkSpec | None) -> list[Text]:
+    """Return the values of a file's `spark` that may bring code: all but a master in this process.
+
+    Settings name jars, programs, agents and servers that get credentials, and new ones with each version of Spark, so none is allowed by its name. A Spark
+    elsewhere sends data that is unpickled here.
+    """
+    if spark is None:
+        return []
+    addresses = [one for one in (spark.master, spark.remote) if one is not None and not IN_PROCESS.fullmatch(one.value)]
+    return [*addresses, *(name for name, _ in spark.conf)]
+
+
+def load_functions(spec: Spec) -> None:
+    """Import the modules of all functions that a file names. They lie beside the file, wherever its data are. Raises SpecErrors with each that can't be imported, at its place."""
+    errors, folder = [], spec.path.absolute().parent
+    for function in functions_of(spec):
+        from ddcli.expressions.python import Named, define, load_function
+
+        name = function.name
+        try:
+            load_function(Named(name.value, str(folder), define(name.value, str(folder)).text, span=name.span))
+        except SpecError as error:
+            errors.append(SpecError(error.problem, span=name.span, hint=error.hint))
+    if errors:
+        raise SpecErrors(errors)

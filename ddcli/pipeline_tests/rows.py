@@ -29,7 +29,7 @@ from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Type
 from ddcli.job.consumed_files import list_here
-from ddcli.job.functions import load_functions
+from ddcli.job.request import load_functions
 from ddcli.pipeline_tests.expectation import engine_time
 from ddcli.plan import logical, physical
 from ddcli.plan.pipeline_file import BoundPipeline

@@ -16,8 +16,7 @@ from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import BudgetError, DdError, SpecError, SpecErrors, UsageError
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.job.sizes import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
 from ddcli.pipeline_tests.rows import Disagreement, Material, Replays, Subject, stepped

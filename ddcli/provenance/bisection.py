@@ -23,8 +23,7 @@ from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.tree import quoted
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.provenance.file_history import FileHistory
 from ddcli.provenance.first_failure import Search, negated
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where

@@ -16,8 +16,7 @@ from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import CheckErrors, DdError, Span, SpecError, Text, UsageError, suggestion
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.plan.test_steps import collection_named, read_value
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements

@@ -19,9 +19,8 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
 from ddcli.expressions.types import ARRIVAL_TIME, no_column
-from ddcli.job.functions import load_functions
 from ddcli.job.inputs import InputFiles, find_inputs
-from ddcli.job.request import newest_of
+from ddcli.job.request import load_functions, newest_of
 from ddcli.provenance.inputs import Inputs, Lifetime, near
 from ddcli.provenance.question import Question
 from ddcli.sources.readers import in_files, open_logs
@@ -96,7 +95,7 @@ class FileHistory:
             kept = [self._as_copied(name, at) for at in former.values()]
             unknown = [files[at].path for at, file in zip(former.values(), kept, strict=True) if file is None]
             for path in unknown:
-                self.request.say(
+                self.request.asked.say(
                     f"{path} of {name} is read as it is now: the state no longer has a copy of what it was"
                 )
             found[name] = replace(

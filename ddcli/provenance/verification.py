@@ -26,8 +26,7 @@ from ddcli.driver.run import dry_run
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import DdError, InputError, StateError, UsageError, first_line, suggestion
 from ddcli.expressions.types import parse_schema
-from ddcli.job.functions import refuse_code
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet
 from ddcli.provenance.question import Question
@@ -243,7 +242,9 @@ def _verified(
         )
     outputs = _chosen(request, manifest, select)
     found = (
-        _verify_all(replace(request, resources=request.resources.limited(memory, engine="local")), manifest, outputs)
+        _verify_all(
+            request.asking(resources=request.asked.resources.limited(memory, engine="local")), manifest, outputs
+        )
         if part is None
         else _verify_slice(request, manifest, outputs, part)
     )
@@ -432,7 +433,7 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
             for name, entry in outputs.items()
             for file in entry.files
         }
-        anew = replace(request, receives=received.add, arranged=built.update, claims=False, at_hand=copies)
+        anew = request.asking(receives=received.add, arranged=built.update, claims=False, at_hand=copies)
         dry_run(anew.deciding(reopened=upper, closes=False, apply=True), manifest)
         stored = stored_numbers(request.state, manifest, built)
         same = {identity: number == built[identity] % (1 << 64) for identity, number in stored}

@@ -27,9 +27,8 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, suggestion
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.job.clock import kept_clock, last_time, time_now
-from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.inputs import find_time
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import load_functions, newest_of, read_request, refuse_code
 from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph

@@ -29,10 +29,9 @@ from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL, in_order
 from ddcli.job.clock import RunClock, time_now
-from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.inputs import find_upper
 from ddcli.job.paths import DEFAULT_STATE
-from ddcli.job.request import Request, newest_of, read_request
+from ddcli.job.request import Request, load_functions, newest_of, read_request, refuse_code
 from ddcli.plan.lineage import hide_tagged
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
@@ -146,7 +145,7 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
         inputs[each.value] = given
     spec = Spec(Text("query", text.span), base / "query", inputs, {}, {}, clock="arrival")
     clock = RunClock(arrival=True, now=time_now(None))
-    request = Request(spec, "", base, base / DEFAULT_STATE, {}, None, lambda _line: None, clock=clock)
+    request = Request(spec, "", base, base / DEFAULT_STATE, {}, clock=clock)
     names = None if all_columns else {node.name.lower() for node in tree.nodes if isinstance(node, exp.Identifier)}
     places = {name: given.path.span for name, given in inputs.items()}
     return NamedFiles(request, tuple(notes), left_out, places, names)

@@ -109,12 +109,12 @@ class Placement:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.rule = Rule(
-            request.resources.engine,
-            request.resources.spark.ready,
-            min(HEAVY, request.resources.memory // WORKING),
-            request.resources.memory // 6,
+            request.asked.resources.engine,
+            request.asked.resources.spark.ready,
+            min(HEAVY, request.asked.resources.memory // WORKING),
+            request.asked.resources.memory // 6,
         )
-        self.here = Threads(request.resources.workers)
+        self.here = Threads(request.asked.resources.workers)
         self.joined = 0
         """The rows of a join for which an attempt in memory had no room."""
         self.spark: Spark | None = None
@@ -135,8 +135,8 @@ class Placement:
                 rows,
                 width,
                 kept,
-                request.resources.workers,
-                request.resources.memory,
+                request.asked.resources.workers,
+                request.asked.resources.memory,
                 wanted,
                 looped=looped,
                 calls=bool(remembered(graph.nodes)),
@@ -157,7 +157,7 @@ class Placement:
         if self.rule.engine == "auto" and "spark" in wishes and size:
             from ddcli.runtime.spark.start import check_installed
 
-            self._wanted(lambda: check_installed(self.request.resources.spark))
+            self._wanted(lambda: check_installed(self.request.asked.resources.spark))
             return True
         return self.rule.wants_spark((), size)
 
@@ -167,7 +167,7 @@ class Placement:
 
     def task_memory(self, size: int) -> int:
         """Return the bytes of memory of a task of the first stage. Later stages that run elsewhere are smaller."""
-        return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.resources.memory)
+        return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.asked.resources.memory)
 
     def cluster(self, *, spark: bool) -> Spark | Threads:
         """Return Spark or the threads of this process."""
@@ -177,15 +177,17 @@ class Placement:
         """Return Spark, started if need be."""
         if self.spark is None:
             request = self.request
-            request.progress.begin("starting Spark")
+            request.asked.progress.begin("starting Spark")
             from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
             from ddcli.runtime.spark.start import start
 
-            self.spark = self._wanted(lambda: start(request.resources.spark, request.spec.name.value, cache_dir()))
+            self.spark = self._wanted(
+                lambda: start(request.asked.resources.spark, request.spec.name.value, cache_dir())
+            )
             if self.spark.page:
-                request.say(f"Spark: {self.spark.page}")
+                request.asked.say(f"Spark: {self.spark.page}")
             if self.spark.is_waiting:
-                request.say(f"{self.spark.master}: {NO_EXECUTOR}; {ASK_LESS}")
+                request.asked.say(f"{self.spark.master}: {NO_EXECUTOR}; {ASK_LESS}")
         return self.spark
 
     def _wanted(self, find: Callable[[], T]) -> T:

@@ -141,7 +141,7 @@ class TableLoader:
 
     def wants(self, change: Change) -> bool:
         """Return whether tasks are to write a change: a heavy one of plain rows, in a run that may use Spark."""
-        resources = self.request.resources
+        resources = self.request.asked.resources
         if resources.engine == "local" or not (resources.engine == "spark" or resources.spark.ready):
             return False
         size = sum(file.rows for file in change.files) * (change.layout.width + 1) * LANE
@@ -154,7 +154,7 @@ class TableLoader:
         request, rows = self.request, sum(file.rows for file in change.files)
         given = (change, number, prefix, write, settings_in_use())
         tasks = [(file, 0 if at else change.known) for at, file in enumerate(change.files)]
-        spark = start(request.resources.spark, request.spec.name.value, cache_dir())
+        spark = start(request.asked.resources.spark, request.spec.name.value, cache_dir())
         try:
             if change.table:
                 most = min(TURNS * spark.slots, max(1, rows // SMALL))
@@ -167,9 +167,9 @@ class TableLoader:
             else:
                 steps, counts = [CopyUpdates(*given, "writing files of the table")], [len(tasks)]
             about = f"writing the table of output {change.output}"
-            request.progress.begin(about, sum(counts))
+            request.asked.progress.begin(about, sum(counts))
             sent = [Row(at, TASK, 0, 0, pickle.dumps(task)) for at, task in enumerate(tasks)]
-            done = spark.exchange(steps, sent, counts, about, request.progress)
+            done = spark.exchange(steps, sent, counts, about, request.asked.progress)
         finally:
             spark.close()
         for row in done:

@@ -285,7 +285,7 @@ def _opened(
     elif spec.kind == SPARK:
         from ddcli.store.targets.spark_table import SparkTable
 
-        session = request.resources.spark.session
+        session = request.asked.resources.spark.session
         if session is None:
             problem = "this is a table of Spark, and no session of Spark is here to read it"
             raise StateError(problem, place=spec.place.value, hint="read it in Spark")

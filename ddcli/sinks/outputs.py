@@ -145,8 +145,8 @@ class OutputWriter:
             else:
                 self.noted[name].skip(rows, int(updates[:, -1].sum()))
         if self.transaction is None:
-            if self.request.receives is not None:
-                self.request.receives(name, output_frame(updates, layout, pool, self.time))
+            if self.request.asked.receives is not None:
+                self.request.asked.receives(name, output_frame(updates, layout, pool, self.time))
             return
         self._hash(name, updates)
         if alone:
@@ -261,7 +261,7 @@ class OutputWriter:
             if longer is not None:
                 data, self._grown[name] = longer, newest
         self._note(name, self.transaction.add_output(self._path(name), data), checksum(footer_in(data)))
-        self.request.progress.wrote(self._counts[name].rows, data.nbytes)
+        self.request.asked.progress.wrote(self._counts[name].rows, data.nbytes)
 
     def _growing(self, name: str, size: int) -> FileEntry | None:
         """Return the newest file of an output if this commit's updates, of `size` bytes, are added to it; None for a file that no run wrote.
@@ -279,7 +279,7 @@ class OutputWriter:
     def _add_part(self, name: str, data: memoryview, rows: int) -> None:
         """Write some updates of an output."""
         self._joined(name).add(data)
-        self.request.progress.wrote(rows, data.nbytes)
+        self.request.asked.progress.wrote(rows, data.nbytes)
 
     def _joined(self, name: str, expected: int = 0) -> JointFile:
         """Return the file in the making of an output, which is begun for the `expected` bytes."""

@@ -99,10 +99,10 @@ def open_logs(
             inferred = pinned(given, there.listing, former)
             given = with_columns(given, inferred)
         readers[name] = reader = LogReader(there.listing, format_of(given), known, most, newest, inferred)
-        if given.changed == "replace" and reader.has_latest_rows and request.resources.engine != "spark":
+        if given.changed == "replace" and reader.has_latest_rows and request.asked.resources.engine != "spark":
             from ddcli.store.state.ledger import KeyHashes
 
-            reader.keys = KeyHashes(reader.key_kinds, rows_held(request.resources.memory))
+            reader.keys = KeyHashes(reader.key_kinds, rows_held(request.asked.resources.memory))
         reader.changed = request.decided.changed.get(name)
     return readers
 
@@ -117,9 +117,7 @@ def with_grown_columns(request: Request, readers: Mapping[str, Reader]) -> Reque
             assert isinstance(reader.pinned, PinnedColumns), "`open_logs` has made the reader"
             inputs[name] = replace(with_columns(request.spec.inputs[name], reader.pinned), pinned=reader.pinned)
             for line in reader.pinned.news:
-                if (note := f"inputs.{name}: {line}") not in request.noted:
-                    request.noted.add(note)
-                    request.say(note)
+                request.say_once(f"inputs.{name}: {line}")
     return replace(request, spec=replace(request.spec, inputs={**request.spec.inputs, **inputs})) if inputs else request
 
 
@@ -354,7 +352,7 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
 
 def refuse_ahead(request: Request, found: dict[str, InputFiles], readers: Mapping[str, Reader]) -> None:
     """Refuse rows far ahead of the clock where a run closes the times up to the last one it sees: one such row would close all before."""
-    if request.until is not None or request.clock.arrival or any(given.progress for given in found.values()):
+    if request.asked.until is not None or request.clock.arrival or any(given.progress for given in found.values()):
         return
     for name, reader in readers.items():
         if isinstance(reader, LogReader):
@@ -407,7 +405,7 @@ def late_upper(
     upper = Frontier(manifest.upper)
     taken = [reader.take((), manifest.upper, manifest.upper) for reader in readers.values()]
     late = [each for each in taken if each.late or each.unparsed]
-    free = request.until is None and not any(given.progress for given in found.values())
+    free = request.asked.until is None and not any(given.progress for given in found.values())
     moved = [
         time
         for reader in readers.values()

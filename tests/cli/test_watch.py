@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -233,7 +232,7 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
 def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
     """But one whose progress speaks of files that came since; and nobody else lists what is not there any more."""
     pipeline, standby = orders.folder / "orders.yaml", WatchCache()
-    request = replace(read_request(pipeline), standby=standby)
+    request = read_request(pipeline).asking(standby=standby)
 
     def listed():
         return {file.path for file in find_inputs(request, None)["orders"].listing.new}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -69,7 +68,7 @@ def test_what_is_much_goes_to_a_spark_that_is_said(path, monkeypatch):
 
 def test_what_is_more_than_the_memory_holds_is_much(path):
     request = read_request(path)
-    rule = Placement(replace(request, resources=request.resources.limited(memory=1 << 20))).rule
+    rule = Placement(request.asking(resources=request.asked.resources.limited(memory=1 << 20))).rule
     assert not rule.wants_spark((), 50_000)
     assert rule.wants_spark((), 150_000)
 
