@@ -184,10 +184,7 @@ def _compare(
     chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
     request, inputs = chosen_files(request, manifest, added, without)
     computed = _reached(request, manifest, inputs)
-    found = Differences(
-        only_a=tuple(name for name in chosen if name not in request.outputs),
-        only_b=tuple(name for name in chosen if name in request.outputs and name not in known),
-    )
+    found = Differences.of(chosen, [*known, *gone], request.outputs)
     both = {name: known[name] for name in chosen if name in known and name in request.outputs}
     if sampled is not None:
         if computed.outputs and computed.spec.inputs.keys() <= manifest.inputs.keys():

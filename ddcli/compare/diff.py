@@ -22,7 +22,7 @@ from ddcli.compare.pairs import (
     WEIGHT,
     RecordMatcher,
     Side,
-    bound,
+    nearness,
     no_changes,
     replaced_between,
 )
@@ -31,19 +31,20 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.job.sizes import default_memory
 from ddcli.store.files.access import naming
-from ddcli.store.scratch.buckets import Bucket, Buckets, Scratch
+from ddcli.store.scratch.buckets import Buckets, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.compare.columns import ColumnDifference, Compared
     from ddcli.compare.pairs import Files
+    from ddcli.store.scratch.buckets import Bucket
     from ddcli.store.tables.input_path import Partition
 
     Named = str | Path | pl.DataFrame | pl.LazyFrame
-    from pathlib import Path
-
-    from ddcli.compare.columns import ColumnDifference, Compared
+    Pair = tuple[Bucket, Bucket]
+    """The two sides' buckets of one number: rows with the same key are in one pair."""
 
 
 CHUNK = 1 << 19
@@ -138,12 +139,12 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
         b.at,
         (*a.notes, *b.notes, *replaced_between(a, b)),
     )
-    bounds = {
-        name: bound(name, compared.types[name], one)
+    near = {
+        name: nearness(name, compared.types[name], one)
         for name, one in settings.tolerances.items()
         if name in compared.types
     }
-    matching = RecordMatcher(compared, bounds, exactly=a.is_log or b.is_log)
+    matching = RecordMatcher(compared, near, exactly=a.is_log or b.is_log)
     if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
         found.a.rows = found.b.rows = a.count()
         found.compared = replace(compared, differences=tuple(each for each in compared.differences if each.a != each.b))
@@ -176,26 +177,18 @@ def unchanged(
     return found
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The two sides' buckets of one number: rows with the same key are in one pair."""
-
-    a: Bucket
-    b: Bucket
-
-
-def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
+def _pairs(a: Buckets, b: Buckets) -> Iterator[Pair]:
     """Yield the buckets of both sides in pairs."""
     if not (a.together and b.together):
         a.divide()
         b.divide()
-    yield from map(_Pair, a.buckets, b.buckets)
+    yield from zip(a.buckets, b.buckets, strict=True)
 
 
-def _compare_bucket(pair: _Pair, matching: RecordMatcher, found: Difference) -> None:
-    sides = [list(bucket.frames()) or [_no_rows(matching.compared.types)] for bucket in (pair.a, pair.b)]
-    pair.a.clear()
-    pair.b.clear()
+def _compare_bucket(pair: Pair, matching: RecordMatcher, found: Difference) -> None:
+    sides = [list(bucket.frames()) or [_no_rows(matching.compared.types)] for bucket in pair]
+    for bucket in pair:
+        bucket.clear()
     try:
         if matching.compared.key:
             found.a.repeated += matching.repeated(sides[0])
@@ -206,13 +199,13 @@ def _compare_bucket(pair: _Pair, matching: RecordMatcher, found: Difference) -> 
         raise EngineError(problem, hint="a record is in a log too often") from None
 
 
-def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:
+def _small_enough(pair: Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[Pair]:
     """Yield a pair of buckets; if it is larger than `most` bytes, the pairs into which it is divided."""
-    if pair.a.size + pair.b.size <= most or depth > DEPTH:
+    if sum(bucket.size for bucket in pair) <= most or depth > DEPTH:
         yield pair
         return
     apart = []
-    for bucket in (pair.a, pair.b):
+    for bucket in pair:
         taken = Buckets(by, scratch, seed=depth)
         for frame in bucket.frames():
             taken.add(frame)
@@ -365,6 +358,18 @@ class Difference:
     def same_rows(self) -> int:
         """The number of rows of A that are unchanged in B."""
         return self.a.rows - self.counts[REMOVED] - self.counts[CHANGED]
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """The number of rows that are the same, were removed, changed, and added."""
+        return {"same": self.same_rows, **{change: self.counts[change] for change in (REMOVED, CHANGED, ADDED)}}
+
+    @property
+    def changed_cells(self) -> list[tuple[str, int]]:
+        """The columns that have changed cells, each with their number, the greatest first."""
+        return sorted(
+            ((name, count) for name, count in self.cells.items() if count), key=lambda each: (-each[1], each[0])
+        )
 
     @property
     def counting_columns(self) -> tuple[ColumnDifference, ...]:

@@ -94,12 +94,8 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
         verdict(found),
         "",
     ]
-    counts = [
-        f"{count:,}" for count in (found.same_rows, *(found.counts[change] for change in (REMOVED, CHANGED, ADDED)))
-    ]
-    lines += _table(
-        ["A rows", "B rows", "same", "removed", "changed", "added"], [[f"{a.rows:,}", f"{b.rows:,}", *counts]]
-    )
+    counts = [f"{count:,}" for count in (a.rows, b.rows, *found.tally.values())]
+    lines += _table(["A rows", "B rows", *found.tally], [counts])
     for line in notes(found):
         lines += ["", f"> {escaped(line)}"]
     if found.columns:
@@ -109,10 +105,8 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
                 ["column", "difference"], [[_code(each.column), escaped(column_words(each))] for each in found.columns]
             ),
         ]
-    if cells := sorted(
-        ((count, name) for name, count in found.cells.items() if count), key=lambda pair: (-pair[0], pair[1])
-    ):
-        lines += ["", *_table(["column", "changed cells"], [[_code(name), f"{count:,}"] for count, name in cells])]
+    if cells := [[_code(name), f"{count:,}"] for name, count in found.changed_cells]:
+        lines += ["", *_table(["column", "changed cells"], cells)]
     if shown is not None and shown.height:
         rest = left_out(shown.height, found.changes.height)
         lines += ["", f"<details><summary>{_shown_of(shown.height, found.changes.height)}</summary>", ""]
@@ -170,16 +164,16 @@ def text_lines(found: Difference, limit: int | None) -> Iterator[str]:
         for each in found.columns:
             yield coloured(f"  {each.column}: {column_words(each)}", "yellow")
     yield from ("", "rows")
-    counts = {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}}
+    counts = found.tally
     if not found.compared.key:
         del counts[CHANGED]
     width = max(len(f"{count:,}") for count in counts.values())
     for what, count in counts.items():
         yield coloured(f"  {what:<8} {count:>{width},}", COLOURS.get(what) if count else None)
-    if cells := {visible(name): count for name, count in found.cells.items() if count}:
+    if cells := [(visible(name), count) for name, count in found.changed_cells]:
         yield from ("", "changed cells")
-        long = max(map(len, cells))
-        for name, count in sorted(cells.items(), key=lambda pair: (-pair[1], pair[0])):
+        long = max(len(name) for name, _ in cells)
+        for name, count in cells:
             yield f"  {name:<{long}} {count:>{width},}"
     yield from _rows(found, limit)
     yield from ("", coloured(verdict(found), "green" if found.ok else "red", bold=True))
@@ -223,7 +217,7 @@ def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
         "b": found.b.to_json(),
         "key": list(found.compared.key) or None,
         "max_changed": None if allowed is None else str(allowed),
-        "rows": {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}},
+        "rows": found.tally,
         "cells": {name: count for name, count in found.cells.items() if count},
         "columns": [
             {"column": each.column, "change": each.change, "a": each.a, "b": each.b, "note": each.note}

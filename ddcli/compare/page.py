@@ -174,16 +174,11 @@ def _section(title: str | None, found: Difference, limit: int | None) -> list[st
         f"<p>{markup('key: ' + ', '.join(found.compared.key) if found.compared.key else 'no key: whole rows are compared')}</p>"
     )
     lines += [f"<p>{markup(line)}</p>" for line in notes(found)]
-    counts = [
-        f"{count:,}" for count in (found.same_rows, *(found.counts[change] for change in (REMOVED, CHANGED, ADDED)))
-    ]
-    lines.append(_table(["same", "removed", "changed", "added"], [counts]))
+    lines.append(_table([*found.tally], [[f"{count:,}" for count in found.tally.values()]]))
     if found.columns:
         lines.append(_table(["column", "difference"], [[each.column, column_words(each)] for each in found.columns]))
-    if cells := sorted(
-        ((count, name) for name, count in found.cells.items() if count), key=lambda pair: (-pair[0], pair[1])
-    ):
-        lines.append(_table(["column", "changed cells"], [[name, f"{count:,}"] for count, name in cells]))
+    if cells := [[name, f"{count:,}"] for name, count in found.changed_cells]:
+        lines.append(_table(["column", "changed cells"], cells))
     if found.rows and limit != 0:
         first = found.first(limit)
         head = "".join(f"<th>{markup(name)}</th>" for name in ("", *found.compared.names))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import field
 from decimal import ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.compare.columns import type_name
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND
 from ddcli.errors import DdError, InputError, UsageError, first_line
 from ddcli.screen import near, shell
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.compare.columns import Compared, Tolerance
+
+    Nearness = Callable[[pl.Expr, pl.Expr], pl.Expr]
+    """Returns for a column of each side whether its values are near each other."""
     from ddcli.store.state.entries import ReplacedFile
     from ddcli.store.tables.input_path import Partition
 
@@ -150,16 +154,8 @@ PER_UNIT = {"ns": 1, "us": 10**3, "ms": 10**6}
 DAY = 86_400 * 10**9
 
 
-@frozen
-class Bound:
-    """A tolerance for values of a type, which are subtracted exactly, as in memory, or as floats; a `share` is of the larger value."""
-
-    how: Literal["exact", "float", "share"]
-    limit: Decimal
-
-
-def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
-    """Return the bound for a column. Raises UsageError for a tolerance that doesn't fit the column's type.
+def nearness(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Nearness:
+    """Return whether values of a column are within a tolerance; null, infinities and NaN are near no value. Raises UsageError for one that doesn't fit the column's type.
 
     Integers, decimals and times are subtracted exactly; floats, and all values compared with a share, as floats.
     """
@@ -176,27 +172,29 @@ def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
             f"'{name}' is {type_name(dtype)}: its tolerance must be {'a duration' if timed else 'a number or a share'}",
             hint=hint,
         )
-    if tolerance.relative:
-        return Bound("share", tolerance.limit)
-    if dtype.is_float():
-        return Bound("float", tolerance.limit)
+    if tolerance.relative or dtype.is_float():
+        return partial(_is_near, limit=tolerance.limit, share=tolerance.relative)
     if isinstance(dtype, pl.Decimal):
-        return Bound("exact", tolerance.limit.scaleb(dtype.scale).to_integral_value(ROUND_FLOOR))
+        return partial(_is_exactly_near, limit=tolerance.limit.scaleb(dtype.scale))
     unit = getattr(dtype, "time_unit", None)
     size = DAY if dtype == pl.Date else PER_UNIT[unit] if unit else 1
-    return Bound("exact", (tolerance.limit / size).to_integral_value(ROUND_FLOOR))
+    return partial(_is_exactly_near, limit=tolerance.limit / size)
 
 
-def is_within(a: pl.Expr, b: pl.Expr, most: Bound) -> pl.Expr:
-    """Return whether values are no further apart than a bound; null, infinities and NaN are near no value."""
-    if most.how == "exact":
-        apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
-        return (apart.abs() <= pl.lit(int(most.limit), pl.Int128)).fill_null(value=False)
+def _is_near(a: pl.Expr, b: pl.Expr, *, limit: Decimal, share: bool) -> pl.Expr:
+    """Return whether values, as floats, are no further apart than a limit, or a share of the larger one."""
     a, b = a.cast(pl.Float64), b.cast(pl.Float64)
-    limit = pl.lit(float(most.limit))
-    if most.how == "share":
-        limit *= pl.max_horizontal(a.abs(), b.abs())
-    return (a.is_finite() & b.is_finite() & ((a - b).abs() <= limit)).fill_null(value=False)
+    most = pl.lit(float(limit))
+    if share:
+        most *= pl.max_horizontal(a.abs(), b.abs())
+    return (a.is_finite() & b.is_finite() & ((a - b).abs() <= most)).fill_null(value=False)
+
+
+def _is_exactly_near(a: pl.Expr, b: pl.Expr, *, limit: Decimal) -> pl.Expr:
+    """Return whether values, as in memory, are no further apart than a limit."""
+    apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
+    most = int(limit.to_integral_value(ROUND_FLOOR))
+    return (apart.abs() <= pl.lit(most, pl.Int128)).fill_null(value=False)
 
 
 CHANGE, COUNT = "change", "count"
@@ -220,12 +218,12 @@ def no_changes(compared: Compared) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class RecordMatcher:
-    """The comparison of rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be
+    """The comparison of rows `[compared columns, WEIGHT]` of both sides. `near` has the columns with tolerances. `exactly`: weights may be
     so large that sums need 128 bits.
     """
 
     compared: Compared
-    bounds: Mapping[str, Bound]
+    near: Mapping[str, Nearness]
     exactly: bool
 
     def changes(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -330,4 +328,4 @@ class RecordMatcher:
     def _differs(self, name: str) -> pl.Expr:
         a, b = pl.col(OLD + name), pl.col(NEW + name)
         differs = a.ne_missing(b)
-        return differs & ~is_within(a, b, self.bounds[name]) if name in self.bounds else differs
+        return differs & ~self.near[name](a, b) if name in self.near else differs

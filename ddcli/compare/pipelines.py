@@ -31,7 +31,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ddcli.compare.columns import Settings
     from ddcli.compare.diff import Difference
@@ -128,6 +128,12 @@ class Differences:
     failing: tuple[str, ...] = ()
     """The checks that would stop a run of B, with their violations."""
 
+    @classmethod
+    def of(cls, chosen: Sequence[str], a: Collection[str], b: Collection[str]) -> Differences:
+        """Return the chosen outputs that only one side has; the others are still to be compared."""
+        only_a, only_b = (tuple(name for name in chosen if name not in other) for other in (b, a))
+        return cls(only_a=only_a, only_b=only_b)
+
     @property
     def same(self) -> bool:
         """Return whether there is no difference that counts."""
@@ -183,11 +189,8 @@ def compare_pipelines(
     both = [name for name in chosen if name in left.outputs and name in right.outputs]
     wanted = {name: settings(name) for name in both}
     _check_columns(requests, wanted)
-    found = Differences(
-        only_a=tuple(name for name in chosen if name not in right.outputs),
-        only_b=tuple(name for name in chosen if name not in left.outputs),
-        notes=(*_different_places(*requests), *_not_taken_in(requests, earlier)),
-    )
+    found = Differences.of(chosen, left.outputs, right.outputs)
+    found.notes = (*_different_places(*requests), *_not_taken_in(requests, earlier))
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
         committed = []
@@ -230,10 +233,7 @@ def compare_branches(
             )
     left, right = (request.outputs for request in requests)
     chosen = chosen_outputs([*dict.fromkeys([*left, *right])], select)
-    found = Differences(
-        only_a=tuple(name for name in chosen if name not in right),
-        only_b=tuple(name for name in chosen if name not in left),
-    )
+    found = Differences.of(chosen, left, right)
     reader = SideReader(as_of=as_of)
     for name in chosen:
         if name in left and name in right:

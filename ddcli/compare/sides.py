@@ -6,9 +6,9 @@ types of the other, or the types that fit all its text (`Side`).
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -124,25 +124,6 @@ MOST_OF_TEXT = 1_000
 """The most columns of text of a side that are read in types: the time and memory of polars' queries grow with the square of their columns."""
 
 
-class SideArgument(Protocol):
-    """A side as a person names it."""
-
-    @property
-    def label(self) -> str:
-        """The side's name, as the person wrote it."""
-
-    @property
-    def known(self) -> Mapping[str, pl.DataType]:
-        """The columns whose types are known."""
-
-    @property
-    def texts(self) -> Mapping[str, pl.LazyFrame]:
-        """The columns of text, each with the rows that have it."""
-
-    def open(self, types: Schema, origin: str) -> Side:
-        """Open the side with these types of its text columns; `origin` is a note that states where the types come from."""
-
-
 @dataclass(frozen=True)
 class SideReader:
     """The options for reading a path: the `time` columns of a log (None: as it states), the time that it is read `as_of` (None:
@@ -157,23 +138,25 @@ class SideReader:
 
 
 @dataclass(frozen=True)
-class FrameGiven:
-    """A frame of a program."""
+class WithoutText:
+    """A side without columns of text: a frame of a program, or a log without updates, which has no files and only its progress."""
 
-    label: str
-    frame: pl.LazyFrame
-    held: bool
+    side: Side
+
+    @property
+    def label(self) -> str:
+        return self.side.label
 
     @property
     def known(self) -> Mapping[str, pl.DataType]:
-        return dict(self.frame.collect_schema())
+        return self.side.columns or {}
 
     @property
     def texts(self) -> Mapping[str, pl.LazyFrame]:
         return {}
 
     def open(self, types: Schema, origin: str) -> Side:
-        return Side(self.label, "frame", self.known, [self.frame.with_columns(ONCE)], sliced=self.held)
+        return self.side
 
 
 @dataclass(frozen=True)
@@ -284,22 +267,16 @@ class FilesGiven:
         )
 
 
-@dataclass(frozen=True)
-class EmptyLog:
-    """A log without files of updates, which has only its progress."""
-
-    label: str
-    known: Mapping[str, pl.DataType] = field(default_factory=dict)
-    texts: Mapping[str, pl.LazyFrame] = field(default_factory=dict)
-
-    def open(self, types: Schema, origin: str) -> Side:
-        return Side(self.label, "change log without updates", None, (), is_log=True)
+SideArgument = WithoutText | FilesGiven
+"""A side as a person names it, by its `label`: it has `known` types of columns, the columns of text with the rows that have each, and can be opened with their types and a note on the origin of these."""
 
 
 def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideReader, label: str) -> SideArgument:
     """Return the side that a caller named: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
-        return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))
+        frame = side.lazy()
+        columns, held = dict(frame.collect_schema()), isinstance(side, pl.DataFrame)
+        return WithoutText(Side(label, "frame", columns, [frame.with_columns(ONCE)], sliced=held))
     path = str(side)
     whole = locate(Path.cwd(), path)
     try:
@@ -310,7 +287,7 @@ def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideRead
         raise
     if not listing.files:
         if read_progress(whole) is not None:
-            return EmptyLog(path)
+            return WithoutText(Side(path, "change log without updates", None, (), is_log=True))
         raise InputError(
             "there are no data files", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
         )

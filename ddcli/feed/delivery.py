@@ -80,8 +80,8 @@ class OutputFeed:
 
     def consumers(self) -> list[tuple[Consumer, int]]:
         """Return the consumers of this output, each with the number of files that it lacks: all, if it must begin anew."""
-        _, output = self._newest()
-        mine = [each for each in read_consumers(self.state) if self._concerns(each, output)]
+        manifest, output = self._newest()
+        mine = self._mine(manifest, output)
         now = {each.name for each in mine if each.log == output.log}
         return [
             (each, len(_files_after(output.files, each.acknowledged if each.log == output.log else 0)))
@@ -105,14 +105,14 @@ class OutputFeed:
         A new consumer is at the beginning, and gets the whole contents first. Without new files nothing is offered.
         The consumer may acknowledge all changes up to one of these together.
         """
-        _, output = self._newest()
-        since = at = self._find(consumer, output).acknowledged
+        manifest, output = self._newest()
+        since = at = self._find(consumer, manifest, output).acknowledged
         for _ in commits:
             found = self.changes(at, output.log)
             at = found.position
             with consuming(self.state, Files()):
-                _, now = self._newest()
-                known = self._find(consumer, now)
+                manifest, now = self._newest()
+                known = self._find(consumer, manifest, now)
                 if now.log == output.log and known.acknowledged == since:  # else there is nothing to acknowledge
                     offered = known.offering(at) if found.files else known
                     if offered not in read_consumers(self.state):
@@ -164,11 +164,10 @@ class OutputFeed:
         """
         _check_name(consumer)
         with consuming(self.state, Files()):
-            _, output = self._newest()
-            there = read_consumers(self.state)
-            known = self._find(consumer, output)
+            manifest, output = self._newest()
+            known, there = self._find(consumer, manifest, output), self._mine(manifest, output)
             if known not in there:
-                raise self._unknown(consumer, [each for each in there if self._concerns(each, output)])
+                raise self._unknown(consumer, there)
             if since is None or position is None:
                 if not known.offered:
                     return known
@@ -186,7 +185,7 @@ class OutputFeed:
         The target's own position counts. The consumer's position follows it, so that the log keeps the updates that are still to come.
         """
         manifest, output = self._newest()
-        known = self._find(consumer, output)
+        known = self._find(consumer, manifest, output)
         place = target(Subscription(consumer, manifest.identity, output.log))
         at = place.position()
         if at < known.acknowledged:
@@ -203,8 +202,7 @@ class OutputFeed:
                 error.hint = ANEW
             raise
         with consuming(self.state, Files()):
-            _, output = self._newest()
-            before = self._find(consumer, output)
+            before = self._find(consumer, *self._newest())
             is_new = before not in read_consumers(self.state)
             # The process that delivered last may have died before it moved the consumer.
             now = before
@@ -233,9 +231,9 @@ class OutputFeed:
     def drop(self, consumer: str) -> Consumer:
         """Remove a consumer, and return it."""
         _check_name(consumer)
-        _, output = self._newest()
+        manifest, output = self._newest()
         with consuming(self.state, Files()):
-            there = [each for each in read_consumers(self.state) if self._concerns(each, output)]
+            there = self._mine(manifest, output)
             found = [each for each in there if each.name == consumer]
             for each in found:
                 remove_consumer(self.state, each, Files())
@@ -248,31 +246,29 @@ class OutputFeed:
         hint = suggestion(consumer, names, f"consumers: {', '.join(names) or 'none'}")
         return UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
 
-    def _find(self, consumer: str, output: OutputEntry) -> Consumer:
+    def _find(self, consumer: str, manifest: Manifest, output: OutputEntry) -> Consumer:
         """Return the consumer of the output's log; a new one at the beginning. Refuses a consumer of the log that this one replaced."""
         _check_name(consumer)
-        manifest, _ = self._newest()
-        name = next(name for name, each in manifest.outputs.items() if each.log == output.log)
-        others = [each for each in read_consumers(self.state) if each.name == consumer]
-        for each in others:
-            if each.log == output.log:
-                return each
-        logs = {each.log for each in manifest.outputs.values()}
-        for each in others:
-            if each.log not in logs and each.output == name and each.acknowledged:
-                raise self._written_anew(f"consumer '{consumer}' got it")
-        return Consumer(consumer, output.log, name)
+        known = [each for each in self._mine(manifest, output) if each.name == consumer]
+        if found := [each for each in known if each.log == output.log]:
+            return found[0]
+        if any(each.acknowledged for each in known):
+            raise self._written_anew(f"consumer '{consumer}' got it")
+        return Consumer(consumer, output.log, _name_of(manifest, output))
 
     def _written_anew(self, since: str) -> StateError:
         problem = f"the output was rewritten since {since}: its changes are no longer known"
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
-    def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
-        """Return whether a consumer reads this output's log, or the one that this output had before it was written anew."""
-        manifest, _ = self._newest()
-        names = {name for name, each in manifest.outputs.items() if each.log == output.log}
+    def _mine(self, manifest: Manifest, output: OutputEntry) -> list[Consumer]:
+        """Return the consumers of this output's log, and of the logs that the output had before it was written anew."""
         logs = {each.log for each in manifest.outputs.values()}
-        return consumer.log == output.log or (consumer.log not in logs and consumer.output in names)
+        name = _name_of(manifest, output)
+        return [
+            each
+            for each in read_consumers(self.state)
+            if each.log == output.log or (each.log not in logs and each.output == name)
+        ]
 
     def _newest(self) -> tuple[Manifest, OutputEntry]:
         """Return the newest commit, and its entry for the output."""
@@ -346,6 +342,10 @@ def parse_token(text: str) -> tuple[int, int]:
 def _files_after(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
     """Return the files that have updates after a position; at the beginning, all."""
     return [file for file in files if not since or file.commit > since]
+
+
+def _name_of(manifest: Manifest, output: OutputEntry) -> str:
+    return next(name for name, each in manifest.outputs.items() if each.log == output.log)
 
 
 def _check_name(consumer: str) -> None:

@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec, TargetSpec
     from ddcli.store.log.rows import RowCondition
-    from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import MirrorCursor
     from ddcli.store.mirrors.query_reader import QueryReader
-    from ddcli.store.mirrors.source import TableSource
+    from ddcli.store.mirrors.source import DatabaseSource, TableSource
     from ddcli.store.mirrors.spark_table import SparkSource
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
@@ -166,7 +165,7 @@ def _in_spark(given: InputSpec, session: Any) -> SparkSource:
 
 
 def _in_database(given: InputSpec, uri: str, base: Path, connections: Connections | None) -> DatabaseSource:
-    from ddcli.store.mirrors.database import DatabaseSource
+    from ddcli.store.mirrors.source import DatabaseSource
 
     assert given.query is not None, "a file names a table or a query"
     query, cursor = given.query.value, given.cursor.value if given.cursor else None
@@ -186,11 +185,11 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
         check_server(uri)
         reader = MysqlReader(uri, query, declared, named, connections)
     elif uri.startswith("duckdb"):
-        from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+        from ddcli.store.mirrors.file_databases import DuckdbReader
 
         reader = DuckdbReader(uri, real(locate(base, database_file(uri))), query, named)
     else:
-        from ddcli.store.mirrors.sqlite_reader import SqliteReader
+        from ddcli.store.mirrors.file_databases import SqliteReader
 
         reader = SqliteReader(uri, real(locate(base, database_file(uri))), query, declared, named)
     return DatabaseSource(reader, query, cursor, key)
@@ -240,7 +239,7 @@ def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Ma
     A mirror by cursor sees no row go, so the table itself is asked.
     """
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.mirrors.database import count_left, count_selected, frames_of
+    from ddcli.store.mirrors.source import count_left, count_selected, frames_of
 
     for name, condition in conditions.items():
         given = spec.inputs[name]

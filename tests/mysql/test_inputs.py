@@ -99,7 +99,7 @@ def test_types_come_over(tmp_path, database, execute):
         name: kind if isinstance(kind, pl.DataType) else kind()
         for name, (kind, _) in zip(names, TYPES.values(), strict=True)
     }
-    from ddcli.store.mirrors.database import DatabaseSource
+    from ddcli.store.mirrors.source import DatabaseSource
 
     found = pl.concat(DatabaseSource(reader, "", None, ()).whole()[1])
     assert found.select(names).rows() == [tuple(value for _, value in TYPES.values()), (None,) * len(names)]

@@ -10,8 +10,8 @@ import pytest
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, SpecErrors
-from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader, series
+from ddcli.store.mirrors.source import DatabaseSource
 from tests.cases import cases
 from tests.harness import called
 from tests.tables.test_database import held, pipeline

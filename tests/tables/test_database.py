@@ -202,7 +202,7 @@ def test_a_database_that_has_not_changed_is_not_read(tmp_path, base, monkeypatch
         os.utime(tmp_path / "shop.db", (1, 1))
     file = pipeline(tmp_path, base)
     run(file)
-    monkeypatch.setattr("ddcli.store.mirrors.database.DatabaseSource._read", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("ddcli.store.mirrors.source.DatabaseSource._read", lambda *_: pytest.fail("it was read"))
     assert not run(file).changed
 
 

@@ -15,10 +15,9 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.errors import DdError, EngineError, StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.mirrors.database import DatabaseSource
-from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+from ddcli.store.mirrors.file_databases import DuckdbReader, SqliteReader
 from ddcli.store.mirrors.postgres_reader import PostgresReader
-from ddcli.store.mirrors.sqlite_reader import SqliteReader
+from ddcli.store.mirrors.source import DatabaseSource
 from tests.draws import chance, many, some
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower

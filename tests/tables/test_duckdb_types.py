@@ -8,8 +8,8 @@ import pytest
 
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.store.mirrors.database import DatabaseSource
-from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+from ddcli.store.mirrors.file_databases import DuckdbReader
+from ddcli.store.mirrors.source import DatabaseSource
 from tests.draws import some
 
 KINDS = {

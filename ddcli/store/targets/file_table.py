@@ -59,10 +59,9 @@ class FilePart(NamedTuple):
 
 
 class FileRewrite(NamedTuple):
-    """The change of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
+    """The change of a table's files: these stay, and these are new. `missing` are rows to retract that no file has."""
 
     kept: Sequence[TableFile]
-    gone: Sequence[TableFile]
     new: Sequence[FilePart]
     missing: Lanes
 
@@ -82,7 +81,7 @@ def rewrite_files(
         parts, kept = [part for part in parts if part.run not in runs], [one for one in kept if one.run not in runs]
         total = sum(piece.rows for piece in kept) + sum(_count(part.rows) for part in parts)
         parts += partitioned(kernels.consolidate(kernels.concat([added, *own])), number, total)
-    return FileRewrite(kept, [piece for piece in before if piece not in kept], parts, missing)
+    return FileRewrite(kept, parts, missing)
 
 
 def partitioned(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
@@ -261,7 +260,7 @@ class FileTable(Target):
 
         updates = change.updates()
         if change.whole or known is None:
-            found = FileRewrite((), (), partitioned(updates, number), updates[:0])
+            found = FileRewrite((), partitioned(updates, number), updates[:0])
         else:
             found = rewrite_files(known.pieces, updates, read, number)
         change.refuse_negative(found.missing)
