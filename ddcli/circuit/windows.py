@@ -238,7 +238,10 @@ class WindowCalls:
             lanes = keys.to_physical().cast(int).fill_null(0).to_numpy()
             bounds = limits.to_physical().cast(int).fill_null(LARGEST if sign > 0 else -LARGEST - 1).to_numpy()
         elif kind.is_float:
-            bounds = float_lanes(float_values(lanes.copy()) + sign * float(offset.value))  # type: ignore[arg-type]
+            number = np.float32 if offset.type.kind == "float32" else np.float64
+            with np.errstate(over="ignore"):  # no value is beyond an infinity
+                moved = float_values(lanes.copy()).astype(number) + number(sign * offset.value)  # type: ignore[arg-type, operator]
+            bounds = float_lanes(moved.astype(np.float64))
         elif kind.is_wide:
             lanes, bounds = _wide(values, column, sign * _units(offset, kind), null)
         else:

@@ -326,9 +326,11 @@ def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     if not isinstance(path, Literal) or path.value is None or path.type.kind not in ("string", "int64"):
         raise Mismatch(f"{name}: the path is a constant text, or a position", path)
     text = f"$[{path.value}]" if isinstance(path.value, int) else str(path.value)
-    each = name in ("json_extract", "json_extract_string") and text.startswith("$") and text.endswith(EACH)
+    takes_each = name in ("json_extract", "json_extract_string")
+    each = takes_each and text.startswith("$") and text.endswith(EACH)
     if steps_of(text.removesuffix(EACH) if each else text) is None:
-        hint = "names and positions from 0, as in '$.a[0].\"b c\"', `[*]` at the end for each element, or one name"
+        ending = "`[*]` at the end for each element, " if takes_each else ""
+        hint = f"names and positions from 0, as in '$.a[0].\"b c\"', {ending}or one name"
         raise Mismatch(f"{name} can't read the path '{path.value}'", path, hint)
     kind = (
         Type("list", inner=STRING.or_null()) if each else OF_WHOLE.get(name, BOOL if name == "json_exists" else STRING)

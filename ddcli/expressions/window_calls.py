@@ -241,7 +241,8 @@ class CallReader:
             whole = convert(offset, INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind)
             if not isinstance(whole, Literal):
                 self.fail(node, f"the distance of a {kind} is a number of that type")
-            offset = whole
+            rounded = kind.kind == "float32" and not offset.type.is_float  # as in a sum of both
+            offset = replace(whole, type=kind) if rounded else whole
             negative = offset.value < 0  # type: ignore[operator]
         else:
             self.fail(node, f"a {kind} has no distances", "write `rows` or `groups`, or order by a number or a time")

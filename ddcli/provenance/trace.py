@@ -131,8 +131,12 @@ class _Ordered:
                 return self.everything
             seen: Mask = ((keys <= limit) if upwards else (keys >= limit)).fill_null(value=False).to_numpy()
             return seen
+        far: Any = bound.offset.value
+        if bound.offset.type.kind == "float32":
+            mine, far = np.float32(mine), np.float32(far)
         try:
-            limit = mine + bound.offset.value if bound.direction * rising > 0 else mine - bound.offset.value
+            with np.errstate(over="ignore"):  # no value is beyond an infinity
+                limit = mine + far if bound.direction * rising > 0 else mine - far
         except (OverflowError, TypeError):  # beyond all values of the type, or none that Python can move
             return self.everything
         return np.array([value is not None and (value <= limit if upwards else value >= limit) for value in values])

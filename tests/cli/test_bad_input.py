@@ -135,7 +135,7 @@ FILES = {
         rows(("a", 1, 1, 5, None)),
         "in/2.parquet",
         "diff column 'diff' has a null, first in row 0",
-        "must have one",
+        "write `format: append`",
     ),
     "a null in a column declared without ?": (
         rows(("a", 1, 1, 5, 1), ("b", None, 1, 5, 1)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tests.reference.aggregates import aggregated
 from tests.reference.expressions import Fails, add_months
 from tests.reference.values import Descending, canonical, order
@@ -112,7 +114,10 @@ class Ordered:
         months = bound.offset is not None and bound.offset.type.kind == "months"
         if isinstance(mine, dt.date) and not isinstance(mine, dt.datetime):
             mine, its = (dt.datetime.combine(each, dt.time()) for each in (mine, its))
-        limit = months_away(mine, distance * direction) if months else moved(mine, distance, direction)
+        if bound.offset is not None and bound.offset.type.kind == "float32" and isinstance(mine, float):
+            limit = float(np.float32(mine) + np.float32(direction * distance))
+        else:
+            limit = months_away(mine, distance * direction) if months else moved(mine, distance, direction)
         one, two = order(its), order(canonical(limit))
         if descending:
             return two <= one if side > 0 else one <= two

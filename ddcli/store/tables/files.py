@@ -376,6 +376,8 @@ class Tables:
             if what == "column"
             else "each row must have one"
         )
+        if what == "diff column":
+            hint += "; if all rows are inserted, write `format: append`"
         if self.declared is not None and (others := self._undeclared(path, row, name)):
             hint = renamed_hint(name, self.declared[name], others, self.former)
         place = self.place(path, row)
