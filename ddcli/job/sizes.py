@@ -143,7 +143,7 @@ def sizes(
     """Return the sizes of a run over `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
     In a `looped` run the updates grow, and threads share far fewer than are worth a shard of their own, which every
-    later run would step. In a large run that `calls` functions that remember, one thread calls while others encode and write results. Few rows pass all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
+    later run would step. In a large run that `calls` functions that remember, one thread calls while others encode and write the results of a shard. Few rows pass all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
     more than a shard's share of the rows. A join has `joined` rows, where an attempt in memory had no room for them.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
@@ -153,7 +153,7 @@ def sizes(
     >>> sizes(1_000_000, 4, frozenset(), 2, 8 << 30, looped=True)
     Sizes(shards=1, passes=2, threads=2, most=None, room=None, joined=1680238182)
     >>> sizes(1_000_000, 4, frozenset(), 2, 8 << 30, calls=True).passes, sizes(400_000, 4, frozenset(), 2, 8 << 30, calls=True).passes
-    (2, 1)
+    (8, 1)
     >>> sizes(1_000, 4, frozenset([8]), 2, 2 << 30).passes, sizes(200_000, 4, frozenset([8]), 2, 2 << 30).passes
     (1, 8)
     >>> sizes(1_000_000, 4, frozenset(), 2, 1 << 30, joined=40_000_000)
@@ -169,7 +169,7 @@ def sizes(
         fits, passes = False, max(passes, _above(joined * row * threads / (0.6 * free)))
     common = math.lcm(*kept, shards)
     if fits and (looped or (calls and rows >= STREAMED)):
-        passes = max(1, min(threads, rows // MUCH))
+        passes = max(1, min(threads if looped else 4 * threads, rows // MUCH))
     passes = min(common * -(-passes // common), MOST_PASSES * common)
     if fits and rows < MUCH and not apart:
         passes = 1

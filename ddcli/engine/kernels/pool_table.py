@@ -29,8 +29,9 @@ WINDOW: Final = 1 << WINDOW_BITS
 LOW: Final = 0xFFFFFFFF
 ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 MEMO_BITS: Final = 10  # of the views that were last seen: as many as the nearest cache has room for
-# Words of a table's state: the number of entries, the bytes of memory in use.
-COUNT, USED = 0, 1
+AHEAD: Final = 32  # rows whose slots are read together: to wait for memory 32 times takes as long as once
+# Words of a table's state: the number of entries, the bytes of memory in use, and a sum of what was read to have it in the cache.
+COUNT, USED, TOUCHED = 0, 1, 2
 
 
 @inline
@@ -154,7 +155,11 @@ def insert_ranges(
     the row's hash.
     """
     rows: int = starts.shape[0]
+    mask = slots.shape[0] - 1
     for i in range(begin, rows):
+        if (i - begin) % AHEAD == 0:
+            for k in range(i, min(i + AHEAD, rows)):
+                state[TOUCHED] ^= slots[lanes[k] & mask, 0]
         length = lengths[i]
         if length < 0:
             continue
@@ -246,7 +251,7 @@ class PoolTable:
         self._slots = np.zeros((64, 2), np.int64)
         self._entries = np.empty((32, 2), np.int64)
         self._memory = np.empty(512, np.uint8)
-        self._state = np.zeros(2, np.int64)
+        self._state = np.zeros(3, np.int64)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
