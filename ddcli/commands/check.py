@@ -208,7 +208,7 @@ def _unfit_beginnings(
         target = spec.outputs[name].target
         if bound is None or target is None or target.begin is None:
             continue
-        from ddcli.store.targets.history import history_columns, read_beginning
+        from ddcli.store.targets.change import history_columns, read_beginning
 
         path = locate(base, target.begin.value)
         try:

@@ -28,10 +28,11 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.joint_files import updates_after
 from ddcli.store.log.progress import read_owned, tags_metadata
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.targets.change import DIFF
+from ddcli.store.targets.change import DIFF, Change, HistoryChange, history_columns
 from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase
 from ddcli.store.targets.database_table import DatabaseTable
 from ddcli.store.targets.mark import (
+    COMMITTED,
     CommitKey,
     CommitRecord,
     FollowerCommits,
@@ -52,12 +53,9 @@ if TYPE_CHECKING:
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.targets.change import Change
     from ddcli.store.targets.database import Database
     from ddcli.store.targets.file_table import Loader
     from ddcli.store.targets.mark import TableFile, Target
-
-COMMITTED = "the run is committed, and the table stays as it was"
 
 
 def follow(request: Request, state: State, loader: Loader | None = None) -> dict[str, str]:
@@ -200,16 +198,12 @@ def _change(
     schema, time = moved(log.schema), _types(manifest.cache["time"])
     secret, shown = bytes.fromhex(manifest.identity), order_among(order, log.schema)
     if spec.history:
-        from ddcli.store.targets.history import HistoryChange, history_columns
-
         columns = history_columns(schema, moved(manifest.cache["time"]))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
         given = name, path, files, columns, time, secret, whole, True, known, shown, None, footer
         lookup = None if whole else _past(request.state, name, manifest, key)
         begin = None if spec.begin is None else real(locate(request.base, spec.begin.value))
         return HistoryChange(*given, log_files=list(log.files), key=key, track=track, lookup=lookup, begin=begin)
-    from ddcli.store.targets.change import Change
-
     return Change(name, path, files, schema, time, secret, whole, spec.table, known, shown, None, footer)
 
 

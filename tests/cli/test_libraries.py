@@ -21,6 +21,6 @@ def test_a_run_over_csv_imports_no_readers_of_other_kinds(shop):
     done = subprocess.run([sys.executable, "-c", UNUSED], cwd=shop.folder, check=True, capture_output=True, text=True)
     imported = set(done.stdout.partition("imported:")[2].split())
     tables = "ddcli.store.tables."
-    assert f"{tables}csv_kind" in imported
-    others = ("avro", "altered_values", "connect_values")
+    assert f"{tables}text_kind" in imported
+    others = ("avro", "whole_files", "sheets")
     assert not imported & {tables + name for name in others}

@@ -17,7 +17,7 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.targets.history import history_columns, read_beginning
+from ddcli.store.targets.change import history_columns, read_beginning
 from tests.draws import chance, many
 from tests.tables.histories import checkpoint_with_sidecar
 

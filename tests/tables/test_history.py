@@ -16,8 +16,8 @@ from ddcli.commands.check import check
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, SpecErrors
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.store.targets import history
-from ddcli.store.targets.history import HistoryChange
+from ddcli.store.targets import change
+from ddcli.store.targets.change import HistoryChange
 from tests.draws import chance, many
 from tests.harness import Folder, write_log
 from tests.judge.test_arrival import die
@@ -282,10 +282,8 @@ def test_a_file_that_no_history_begins_from(tmp_path, columns, problem):
 def test_later_commits_read_the_rows_of_their_keys(tmp_path, monkeypatch):
     """Of the file from which a history begins."""
     counts = []
-    read = history.read_beginning
-    monkeypatch.setattr(
-        history, "read_beginning", lambda *given: counts.append((found := read(*given)).height) or found
-    )
+    read = change.read_beginning
+    monkeypatch.setattr(change, "read_beginning", lambda *given: counts.append((found := read(*given)).height) or found)
     text = PIPELINE.format(id="int64", track="", begin="begin: b.parquet, ", place=PLACES["parquet"])
     (tmp_path / "p.yaml").write_text(text)
     kinds = {"id": pl.Int64, "name": pl.String, "city": pl.String, "valid_from": pl.Int64, "valid_to": pl.Int64}

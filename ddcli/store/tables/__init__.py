@@ -4,7 +4,6 @@
 * column_types: the look of text files: types of columns, options of CSV
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines
-* csv_kind: CSV as a kind of files
 * endings: the kind of a file by its name
 * file_identity: the identity of a file that was taken in
 * files: the rows of tables; an error names file and row
@@ -16,7 +15,7 @@
 * kinds: kinds of files; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter
 * listing: the files of an input: new ones, and those that are as they were
 * sheets: the rows of Excel workbooks
-* text_kind: the base of kinds of text: values are cast from text
+* text_kind: the base of kinds of text, whose values are cast from text; CSV as a kind of files
 * text_syntax: the check of text's syntax
 * whole_files: ORC and Avro; Excel
 * wider_types: types that hold every value of another

@@ -42,12 +42,9 @@ NOT_WHOLE = "the file is not whole Avro: {}"
 WITHOUT = "write the file without the column, or the column in another type"
 
 
-class AvroError(Exception):
-    """A file that is no Avro, or polars can't read any column of it, with a hint."""
-
-    def __init__(self, problem: str, hint: str = DAMAGED) -> None:
-        super().__init__(problem)
-        self.problem, self.hint = problem, hint
+def _refused(problem: str, hint: str = DAMAGED) -> InputError:
+    """Return the error for a file that is no Avro, or has a column that polars can't read."""
+    return InputError(problem, hint=hint)
 
 
 class AvroColumn(NamedTuple):
@@ -66,14 +63,14 @@ AvroHeader = tuple[bytes, dict[str, AvroColumn]]
 
 
 def read_header(file: BinaryIO) -> AvroHeader:
-    """Read the header of a file, up to its first block. Raises AvroError."""
+    """Read the header of a file, up to its first block. Raises InputError."""
     if file.read(len(MAGIC)) != MAGIC:
-        raise AvroError(NOT_WHOLE.format("it doesn't begin as one"))
+        raise _refused(NOT_WHOLE.format("it doesn't begin as one"))
     entries = dict(_entries(file))
     sync = _read_entry(file, SYNC)
     codec = entries.get(CODEC, b"null").decode(errors="replace")
     if codec not in CODECS:
-        raise AvroError(f"the file is packed with {codec}", f"it can be read if its codec is {', '.join(CODECS)}")
+        raise _refused(f"the file is packed with {codec}", f"it can be read if its codec is {', '.join(CODECS)}")
     try:
         schema = json.loads(entries[SCHEMA])
         columns, fields = dict[str, AvroColumn](), list[dict[str, Any]]()
@@ -82,7 +79,7 @@ def read_header(file: BinaryIO) -> AvroHeader:
             columns[field["name"]], other = _column(field["name"], field["type"], known)
             fields.append({"name": field["name"], "type": other})
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise AvroError("the file's header has no schema of a record", "write the file again") from None
+        raise _refused("the file's header has no schema of a record", "write the file again") from None
     other_schema = {"type": "record", "name": "row", "fields": fields}
     parts = {**entries, SCHEMA: json.dumps(other_schema).encode()}
     written = b"".join(_sized(name.encode()) + _sized(value) for name, value in parts.items())
@@ -93,7 +90,7 @@ def _column(name: str, kind: Any, known: dict[str, Any]) -> tuple[AvroColumn, An
     """Return a column and its type in the other schema; `known` are the types that have a name."""
     others = [one for one in kind if one != "null"] if isinstance(kind, list) else [kind]
     if len(others) != 1 or (isinstance(kind, list) and len(kind) != 2):
-        raise AvroError(f"column '{name}' is {_name(kind)}, a type with which the file can't be read", WITHOUT)
+        raise _refused(f"column '{name}' is {_name(kind)}, a type with which the file can't be read", WITHOUT)
     (inner,) = others
     inner = known.get(inner, inner) if isinstance(inner, str) else inner
     shape = inner if isinstance(inner, dict) else {"type": inner}
@@ -113,7 +110,7 @@ def _plain(name: str, kind: Any, known: dict[str, Any], depth: int) -> tuple[Any
     """Return a type in the other schema, and the name of a type within it that records can't have."""
     if isinstance(kind, list):
         if len(kind) != 2 or "null" not in kind:
-            raise AvroError(
+            raise _refused(
                 f"column '{name}' is or holds {_name(kind)}, a type with which the file can't be read", WITHOUT
             )
         parts = [(one, "") if one == "null" else _plain(name, one, known, depth) for one in kind]
@@ -122,10 +119,10 @@ def _plain(name: str, kind: Any, known: dict[str, Any], depth: int) -> tuple[Any
         kind = known[kind]
     if isinstance(kind, str):
         if kind not in PRIMITIVE:
-            raise AvroError(f"column '{name}' is or holds {kind}, a type with which the file can't be read", WITHOUT)
+            raise _refused(f"column '{name}' is or holds {kind}, a type with which the file can't be read", WITHOUT)
         return kind, ""
     if not depth:
-        raise AvroError(f"column '{name}' is nested too deep", WITHOUT)
+        raise _refused(f"column '{name}' is nested too deep", WITHOUT)
     shape, logical = kind["type"], kind.get("logicalType", "")
     if isinstance(shape, dict | list):
         return _plain(name, shape, known, depth - 1)
@@ -180,7 +177,7 @@ def _entries(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
 def _read_entry(file: BinaryIO, size: int) -> bytes:
     data = file.read(size) if 0 <= size <= LARGEST else b""
     if len(data) != size:
-        raise AvroError(NOT_WHOLE.format("its header ends too early"))
+        raise _refused(NOT_WHOLE.format("its header ends too early"))
     return data
 
 
@@ -194,7 +191,7 @@ def _long(file: BinaryIO) -> int:
         if byte < 128:
             return (value >> 1) ^ -(value & 1)
         if shift > 63:
-            raise AvroError(NOT_WHOLE.format("its header ends too early"))
+            raise _refused(NOT_WHOLE.format("its header ends too early"))
 
 
 def _long_bytes(value: int) -> bytes:
@@ -267,8 +264,9 @@ def _read(path: Path, rows: int | None = None) -> tuple[dict[str, AvroColumn], p
 def _header(path: Path, file: BinaryIO) -> AvroHeader:
     try:
         return read_header(file)
-    except AvroError as error:
-        raise InputError(error.problem, place=str(path), hint=error.hint) from None
+    except InputError as error:
+        error.place = str(path)
+        raise
 
 
 def _dtype(column: AvroColumn) -> pl.DataType | None:

@@ -41,8 +41,8 @@ def kind_of(
         from ddcli.store.tables.whole_files import Workbooks
 
         return Workbooks(columns, rounds=rounds)
-    from ddcli.store.tables.csv_kind import Csv
     from ddcli.store.tables.json_kind import Ndjson
+    from ddcli.store.tables.text_kind import Csv
 
     if name == footers.CSV:
         return Csv(columns, dialect, rounds=rounds)

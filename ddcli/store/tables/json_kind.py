@@ -21,11 +21,10 @@ from ddcli.engine.kernels.text_syntax import BLANK, LONG, ROWS
 from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.moments import FIRST_DAY, LAST_DAY
 from ddcli.store.parquet import footers
-from ddcli.store.tables.compression import is_padded, packing_of
 from ddcli.store.tables.json_values import (
     ExactColumns,
     has_mark,
-    is_values,
+    is_read_by_polars,
     numbered_lines,
     payload_and_schema,
     payload_of,
@@ -81,7 +80,7 @@ class Ndjson(TextKind):
         exact = [
             bool(found[LONG] or found[TOMBSTONES])
             or path in self._syntax.preceded
-            or not _is_read_by_polars(path)
+            or not is_read_by_polars(path)
             or self._has_envelopes(path)
             or path in self._misshapen
             for path, found in zip(paths, marks, strict=True)
@@ -200,14 +199,9 @@ def _tree(line: bytes) -> dict[str, Any]:
     return json.loads(line, parse_int=Digits, parse_float=Digits)  # type: ignore[no-any-return]
 
 
-def _is_read_by_polars(path: Path) -> bool:
-    """Return whether polars unpacks a file, if it is packed, and finds one object in each line."""
-    return packing_of(path.name) in ("", ".gz") and not is_values(path) and not is_padded(path)
-
-
 def names_in_objects(path: Path) -> list[str]:
     """Return the keys of the objects of an NDJSON file. Raises the errors of polars, and OSError."""
-    if _is_read_by_polars(path) and not has_mark(path):
+    if is_read_by_polars(path) and not has_mark(path):
         return list(pl.scan_ndjson(str(path), infer_schema_length=None).collect_schema())
     names: dict[str, None] = {}
     for lines in whole_lines(path):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, MOST_DIGITS, SHORT_EXPONENT, hash_of
-from ddcli.store.tables.compression import UTF_8, Damage, bare, unpacked
+from ddcli.store.tables.compression import UTF_8, Damage, bare, is_padded, packing_of, unpacked
 from ddcli.store.tables.csv_records import not_text, opened
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ SHAPES = json.JSONDecoder(parse_int=str, parse_float=str)
 def is_values(path: Path) -> bool:
     """Return whether a file holds JSON that needn't be one object a line."""
     return bare(path.name).endswith(".json")
+
+
+def is_read_by_polars(path: Path) -> bool:
+    """Return whether polars unpacks a file of text, if it is packed, and finds one object or record in each line."""
+    return packing_of(path.name) in ("", ".gz") and not is_values(path) and not is_padded(path)
 
 
 def has_mark(path: Path) -> bool:

@@ -12,6 +12,7 @@ from ddcli.errors import EngineError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import SECOND_DIGITS
 from ddcli.store.mirrors.query_reader import SILENT, connected, is_silence
+from ddcli.store.targets.mark import COMMITTED
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
@@ -375,7 +376,7 @@ def _plain(values: pl.Series) -> pl.Series:
     dtype = values.dtype
     if dtype.is_float() and values.is_nan().any():
         problem = f"SQLite has no NaN, and the column '{values.name}' has one"
-        hint = "the run is committed, and the table stays as it was; have `case when is_nan(x) ...` put another value there"
+        hint = f"{COMMITTED}; have `case when is_nan(x) ...` put another value there"
         raise EngineError(problem, hint=hint)
     if dtype == pl.Boolean():
         return values.cast(pl.Int64)

@@ -17,7 +17,7 @@ from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import in_order
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, breaks_constraint, full_name
-from ddcli.store.targets.mark import CommitKey, Target, other_columns, strange
+from ddcli.store.targets.mark import COMMITTED, CommitKey, Target, other_columns, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ COMMITS = "dd_commits"
 ROWS = "dd_rows"
 """The savepoint before rows are changed."""
 OURS = (
-    "the run is committed, and the table stays as it was; it has other types, a collation, a trigger or a rule: "
+    f"{COMMITTED}; it has other types, a collation, a trigger or a rule: "
     "drop it, and the next run makes it, or give it columns that hold each value as it is"
 )
 AGAIN = "drop the table: the next run rewrites it, with the columns of the output"
@@ -384,7 +384,7 @@ class DatabaseTable(LedgerTable, Target):
             raise EngineError(
                 f"output '{change.output}' retracts a row that the table doesn't have: {shown}",
                 place=self._place,
-                hint="the run is committed, and the table stays as it was; if others have changed it, drop it: the next run rewrites it; "
+                hint=f"{COMMITTED}; if others have changed it, drop it: the next run rewrites it; "
                 "else retract no more than there is, then run again",
             )
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 RANDOM_BITS = 20
+COMMITTED = "the run is committed, and the table stays as it was"
+"""The beginning of a hint: a commit that a table can't take in is not lost."""
 
 
 @frozen

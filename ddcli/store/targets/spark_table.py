@@ -28,7 +28,7 @@ from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
 from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
-from ddcli.store.targets.mark import Target, strange
+from ddcli.store.targets.mark import COMMITTED, Target, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,6 @@ GONE = "dd_gone"
 MODE = "spark.sql.sources.partitionOverwriteMode"
 UNPLANNED = "Error occurred during query planning"
 """The beginning of the plan of a statement that Spark can't do."""
-STAYS = "the run is committed, and the table stays as it was"
 AGAIN = "drop the table: the next run rewrites it, with the columns of the output"
 
 
@@ -167,7 +166,7 @@ class SparkTable(Target):
             nothing = f"(select *, true as {GONE} from {self._table} where false)"  # noqa: S608 - quoted
             plan = self._session.sql(f"explain {self._merge_statement(list(ours), nothing)}").collect()
             if str(plan[0][0]).startswith(UNPLANNED):
-                hint = f"{STAYS}; leave `key` out: then each commit overwrites the whole table"
+                hint = f"{COMMITTED}; leave `key` out: then each commit overwrites the whole table"
                 raise EngineError("Spark can't merge into a table of this kind", place=self._place, hint=hint)
 
     @contextmanager
@@ -272,7 +271,7 @@ class SparkTable(Target):
         except PySparkException as error:
             if error.getCondition() is None or isinstance(error, PythonException):
                 raise
-            problem, hint = f"the table can't be written: {first_line(error)}", f"{STAYS}; the next run tries again"
+            problem, hint = f"the table can't be written: {first_line(error)}", f"{COMMITTED}; the next run tries again"
             if "TABLE_CHANGE" in str(error):
                 problem = "its catalog keeps no properties of tables, so a commit can't be known from another one"
                 hint = (
