@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import SpecError
 from ddcli.job.consumed_files import archives_of
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
+from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import LOGS
 
@@ -76,8 +77,17 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     ]
     archives = archives_of(spec)
     written += [*logs_aside(spec), *archives]
-    for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
-        path = locate(base, text.value)
+    made = [*written, *([("state", spec.state)] if spec.state else [])]
+    located = [locate(base, text.value) for _, text in made]
+    # An object store is not asked for an archive, as a directory needs no object.
+    asked = [
+        path
+        for path, each in zip(located, made, strict=True)
+        if each not in archives or not isinstance(path, ObjectPath)
+    ]
+    are_files: dict[Path, bool] = {}
+    one_by_one(lambda path: are_files.update({path: _is_file(path)}), [*dict.fromkeys(asked)])
+    for path, (what, text) in zip(located, made, strict=True):
         for name, given in spec.inputs.items():
             if given.in_files and takes(locate(base, given.path.value), path / "updates.parquet"):
                 errors.append(
@@ -87,9 +97,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                         hint="give it a directory outside of the inputs'",
                     )
                 )
-        # An object store is not asked: a directory needs no object.
-        remote = isinstance(path, ObjectPath) and (what, text) in archives
-        if not remote and not path.is_dir() and path.exists():  # most are directories: one question
+        if are_files.get(path):
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
     for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
         path = locate(base, text.value)
@@ -132,6 +140,11 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
             problem = f"outputs.{name}: '{text.value}' and the directory of the {what} contain each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     return [*errors, *_met_tables(spec, base, state)]
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether something else than a directory exists. Most are directories, so that is asked first; in an object store a path may be both."""
+    return path.is_file() if isinstance(path, ObjectPath) else not path.is_dir() and path.exists()
 
 
 def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:

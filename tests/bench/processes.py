@@ -8,9 +8,15 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Linux counts the peak in kilobytes, macOS in bytes.
@@ -55,6 +61,53 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> Ru
         if status:
             raise RuntimeError(f"{' '.join(command)} ended with {status}:\n{err.read_text()}{out.read_text()}")
         return Run(*json.loads(result.read_text()), out.read_text(), err.read_text())
+
+
+class ProcessorTime:
+    """The seconds of processors that this process has taken so far, and all that it has started, also those that have ended.
+
+    A thread looks every fifth of a second, as the system forgets some: pyspark's daemon ignores the signal of a worker that ends, so nobody is told its time.
+    """
+
+    def __init__(self, but: Iterable[int] = ()) -> None:
+        self._but = frozenset(but)
+        """Processes that don't count, nor those that they have started."""
+        self._known: dict[tuple[int, int], float] = {}
+        self._own = 0.0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds so far, without what looking has taken."""
+        with self._lock:
+            self._look()
+            return sum(self._known.values()) - self._own
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(0.2)
+            with self._lock:
+                self._look()
+                self._own = time.thread_time()
+
+    def _look(self) -> None:
+        present = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has just ended
+                fields = path.read_text().rpartition(")")[2].split()
+                spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                present[int(path.parent.name)] = int(fields[1]), int(fields[19]), spent
+        for process, (_, began, spent) in present.items():
+            if (process, began) in self._known or self._is_ours(process, present):
+                self._known[process, began] = spent
+
+    def _is_ours(self, process: int, present: dict[int, tuple[int, int, float]]) -> bool:
+        while process in present and process not in self._but:
+            if process == os.getpid():
+                return True
+            process = present[process][0]
+        return False
 
 
 def peak_of_this_process() -> int:

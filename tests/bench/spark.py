@@ -36,7 +36,7 @@ from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark.start import start
 from ddcli.sources.change_log import read_log
 from tests.bench import data, tpch
-from tests.bench.processes import ROOT, dd, measure
+from tests.bench.processes import ROOT, ProcessorTime, dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace
 from tests.objects.conftest import s3_server
 from tests.spark.servers import await_idle, children, standalone
@@ -67,12 +67,12 @@ REQUEST = 0.02
 
 def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -> str:
     """Return the medians of the seconds that it takes by the clock and of processors, Spark's among them, after once in which nobody looks."""
-    found = []
+    found, processors = [], ProcessorTime()
     for _ in range(runs + 1):
         clear()
-        began, spent = time.perf_counter(), processor_time(os.getpid())
+        began, spent = time.perf_counter(), processors.seconds
         do()
-        found.append((time.perf_counter() - began, processor_time(os.getpid()) - spent))
+        found.append((time.perf_counter() - began, processors.seconds - spent))
     seconds, spent = map(statistics.median, zip(*found[1:], strict=True))
     return f"{seconds:.1f} s, {spent:.1f} s of processors"
 
@@ -177,22 +177,24 @@ def watched(driver: subprocess.Popen, workers: list[int]) -> dict[str, int]:
 
 
 def store(folder: Path, given: argparse.Namespace) -> None:
-    """Measure TPC-H's queries with their state on a disk, and in an object store: by the clock, and the processor time of driver and executors."""
+    """Measure TPC-H's queries with their state on a disk, and in an object store: by the clock, and the processor time of the cluster and the driver."""
     made, (orders, *_) = tpch.tables(folder, given.scale), tpch.changed(given.scale)
     found: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as logs, s3_server(Path(logs) / "s3", delay=REQUEST) as url:
         urllib.request.urlopen(urllib.request.Request(f"{url}/lake", method="PUT")).close()  # noqa: S310 - our own server
+        processors = ProcessorTime(but=children(os.getpid()))
         for where, root in (("disk", ""), ("store", "s3://lake/")):
             text = tpch.pipeline(list(tpch.QUERIES), given.scale).replace(": out/", f": {root}out/")
             place = tpch.Warehouse(folder / "work" / "store", f"dd: 1\nname: tpch\nstate: {root}state\n{text}")
             for what in ("load", f"batch-{orders}"):
                 place.arrive(made / what)
-                with standalone(Path(logs), memory=given.executor) as (master, workers, _):
+                with standalone(Path(logs), memory=given.executor) as (master, _, _):
                     conf = [word for pair in CLUSTER.items() for word in ("--conf", "=".join(pair))]
                     conf += ["--conf", f"spark.executor.memory={given.executor}"]
+                    spent = processors.seconds
                     run_ = measure([*place.command, "--engine", "spark", "--master", master, *conf])
                     await_idle(Path(logs) / "work")
-                    spent = run_.cpu + sum(map(processor_time, workers))
+                    spent = processors.seconds - spent
                 found[what].append(run_.wall)
                 print(f"store: {what}, {where}: {run_.wall:.1f} s, {spent:.1f} s of processors", flush=True)
             for name in tpch.QUERIES:
@@ -201,16 +203,6 @@ def store(folder: Path, given: argparse.Namespace) -> None:
                 tpch.compare("dd", name, records, tpch.query(name, given.scale), made / f"now-{orders}")
     for what, (disk, far) in found.items():
         print(f"store: {what}: the store takes {far / disk:.2f} times as long", flush=True)
-
-
-def processor_time(process: int) -> float:
-    """Return the seconds of processors that a process has taken, with those that it has started; 0 if it has just ended."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with those that have ended
-    return own + sum(map(processor_time, children(process)))
 
 
 SKEWED = {

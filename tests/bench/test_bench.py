@@ -15,7 +15,7 @@ from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
 from tests.bench.files import Session, same
-from tests.bench.processes import measure, python
+from tests.bench.processes import ProcessorTime, measure, python
 from tests.bench.table import Asked, Figure, duration, render
 from tests.draws import some
 from tests.sql import nexmark
@@ -75,6 +75,16 @@ def test_polars_computes_the_same_queries_of_tpch(name, folder, tmp_path):
     records = pl.read_parquet(tmp_path / "out.parquet").rows()
     assert records or name == "q18"
     tpch.compare("polars", name, records, tpch.query(name, 0.002), tables)
+
+
+def test_the_time_of_processes_that_nobody_waits_for_counts():
+    """As pyspark's daemon does, a process ignores the signal of a child that ends."""
+    child = "import time\nwhile time.process_time() < 0.6: pass"
+    parent = f"import signal, subprocess, sys, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nsubprocess.Popen([sys.executable, '-c', {child!r}])\ntime.sleep(1.5)"
+    processors = ProcessorTime()
+    before = processors.seconds
+    subprocess.run(python("-c", parent), check=True)
+    assert 0.3 < processors.seconds - before < 1.5
 
 
 def test_all_queries_of_tpch_are_one_pipeline():

@@ -74,9 +74,9 @@ class Delayed:
         return delayed
 
 
-def commit(place, batches, step, files=None, *, keep=(), elsewhere=False):
-    """Commit `batches` new batches, one for each of the first shards, beside the files of the shards to `keep`, and a file of each of two outputs."""
-    outputs = {name: place / "out" / name for name in ("a", "b")}
+def commit(place, batches, step, files=None, *, keep=(), elsewhere=False, names=("a", "b")):
+    """Commit `batches` new batches, one for each of the first shards, beside the files of the shards to `keep`, and a file of each output."""
+    outputs = {name: place / "out" / name for name in names}
     with State.open(place / "state", outputs, files=files or Files()) as state, state.begin() as transaction:
         before = state.manifest
         adding = (
@@ -202,6 +202,21 @@ def test_a_commit_of_many_files_waits_for_few_requests(place, monkeypatch):
     assert [error.place for error in verify_state(place / "state", read_newest(place / "state"))] == [
         *map(str, damaged)
     ]
+
+
+def test_many_outputs_are_looked_at_and_locked_side_by_side(place, monkeypatch):
+    names = [f"o{at}" for at in range(40)]
+    commit(place, 4, 0, names=names)
+    delayed = Delayed(0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectPath, "_errors", delayed.errors())
+        began = time.monotonic()
+        commit(place, 4, 1, names=names)
+        spent = time.monotonic() - began
+    assert delayed.requests > 10 * len(names)
+    assert spent < delayed.requests * delayed.seconds / 4
+    assert delayed.most > len(names) / 2
+    assert not [name for name in names if (place / f"out/{name}/_lock").is_file()], "the locks are released"
 
 
 def test_attempts_that_failed_cost_what_tasks_have_written_to_find(place):

@@ -335,9 +335,9 @@ def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
     shop = Shop.make(tmp_path)
     looked, check = [], ddcli.store.state.outputs._check_file
 
-    def noting(name, path, entry, published):
+    def noting(path, name, entry, published):
         looked[-1].append(path.name)
-        check(name, path, entry, published)
+        check(path, name, entry, published)
 
     monkeypatch.setattr(ddcli.store.state.outputs, "_check_file", noting)
     for step in range(12):

@@ -156,14 +156,18 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
 
 def read_given(path: Path) -> bytes:
     """Return the content of a small file that isn't ours, perhaps behind links. Raises OSError, and InputError for anything but a file."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError("it is not a plain file", place=str(path), hint="put a file in its place, or remove it")
-    if found.st_size > SMALL:
+    if isinstance(path, ObjectPath):
+        data = path.read_small(SMALL)
+    else:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError("it is not a plain file", place=str(path), hint="put a file in its place, or remove it")
+        data = path.read_bytes() if found.st_size <= SMALL else None
+    if data is None:
         raise InputError(
             f"the file has more than {SMALL:,} bytes", place=str(path), hint="put the right one in its place"
         )
-    return path.read_bytes()
+    return data
 
 
 def size_of(path: Path) -> int:

@@ -167,6 +167,12 @@ class ObjectPath(PosixPath):
         with self._errors():
             return bytes(library().get(self.store, self.key).bytes())
 
+    def read_small(self, most: int) -> bytes | None:
+        """Return the bytes of an object, None if it has more than `most`; one request."""
+        with self._errors():
+            found = library().get(self.store, self.key)
+            return bytes(found.bytes()) if found.meta["size"] <= most else None
+
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Return some ranges of the bytes. They are requested at once, those that are close together as one.
 

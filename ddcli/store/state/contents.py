@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.store.files.access import DirectoryEntry
     from ddcli.store.files.gate import Files
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
@@ -140,14 +141,15 @@ def left_by_attempts(
         places = places[:2]
         found[directory] = [path for path in _batches_in(directory, ()) if path.name.startswith(number)]
 
-    def look(place: Path) -> None:
-        found[place] = named_from(place, number, BATCH, BUNDLE, SEGMENT)
+    waiting = {*outputs}
 
-    one_by_one(look, places)
+    def look(place: Path) -> None:
+        forms = (f".{number}", WAITING) if place in waiting else (number, BATCH, BUNDLE, SEGMENT)
+        found[place] = named_from(place, *forms)
+
+    one_by_one(look, [*places, *waiting])
     for paths in found.values():
         yield from (path for path in paths if path not in kept)
-    for output in set(outputs):
-        yield from named_from(output, f".{number}", WAITING)
 
 
 def named_from(directory: Path, beginning: str, *forms: re.Pattern[str]) -> list[Path]:
@@ -218,22 +220,26 @@ def _is_batch(parts: Sequence[str]) -> bool:
 
 def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
     """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
-    for output in set(outputs):
-        files.remove_all(ours(output, WAITING))
-        _remove_folders(files, output, WAITING_FOLDER)
-        _remove_folders(files, output, FOLDER, full=False)
+    found: dict[Path, list[DirectoryEntry]] = {}
+    one_by_one(lambda output: found.update({output: entries(output, WAITING, WAITING_FOLDER, FOLDER)}), [*set(outputs)])
+    files.remove_all(
+        [each.path for there in found.values() for each in there if each.file and WAITING.fullmatch(each.path.name)]
+    )
+    for output, there in found.items():
+        folders = [each.path for each in there if each.directory]
+        _remove_folders(files, [path for path in folders if WAITING_FOLDER.fullmatch(path.name)])
+        if not isinstance(output, ObjectPath):  # no store has empty folders
+            _remove_folders(files, [path for path in folders if FOLDER.fullmatch(path.name)], full=False)
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
         if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
             files.remove_all(ours(log, OF_OUTPUT, WAITING))
-            _remove_folders(files, log, FOLDER, WAITING_FOLDER)
+            _remove_folders(files, ours(log, FOLDER, WAITING_FOLDER, directories=True))
 
 
-def _remove_folders(files: Files, output: Path, *forms: re.Pattern[str], full: bool = True) -> None:
-    """Remove folders of large commits from an output's directory, with their files; or, if not `full` ones, those that are empty: no object store has these."""
-    if isinstance(output, ObjectPath) and not full:
-        return
-    for folder in ours(output, *forms, directories=True):
+def _remove_folders(files: Files, folders: Iterable[Path], *, full: bool = True) -> None:
+    """Remove folders of large commits, with their files; or, if not `full` ones, those that are empty."""
+    for folder in folders:
         if full:
             files.remove_all(ours(folder, PART))
         if not entries(folder):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Self
 from ddcli.errors import StateError
 from ddcli.privacy import hide
 from ddcli.store.files.access import is_directory, is_there, real
-from ddcli.store.files.gate import Files
+from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
-from ddcli.store.files.lock import take_lock
+from ddcli.store.files.lock import ObjectLock, take_lock
 from ddcli.store.state.batch_lists import worthwhile
 from ddcli.store.state.contents import (
     SPILL,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from ddcli.store.files.lock import IfLocked, Lock, ObjectLock
+    from ddcli.store.files.lock import IfLocked, Lock
     from ddcli.store.state.manifest import Manifest
 
 
@@ -79,17 +79,27 @@ class State:
                     last.callback(try_to, partial(self.files.remove_directory, directory))
             for lock in (self.lock, *self._locks):
                 last.callback(lock.release)
+            remote: dict[Path, ObjectLock] = {each.path: each for each in self._locks if isinstance(each, ObjectLock)}
+            last.callback(one_by_one, lambda path: remote[path].release(), [*remote])  # what was released stays so
 
     def check_locks(self) -> None:
         """Make sure that no other process has taken over a lock meanwhile (LockedError)."""
-        for lock in (self.lock, *self._locks):
-            lock.check()
+        locks = {lock.path: lock for lock in (self.lock, *self._locks)}
+        one_by_one(lambda path: locks[path].check(), [*locks])
 
     def lock_outputs(self, outputs: Iterable[Path], if_locked: IfLocked) -> None:
-        """Keep other states from writing to these directories. All take them in one order, so none waits for one that waits for it."""
-        for path in sorted(set(outputs), key=str):
+        """Keep other states from writing to these directories. All that wait take them in one order, so none waits for one that waits for it."""
+
+        def take(path: Path) -> None:
             self._made += self.files.make_directory(path)
             self._locks.append(take_lock(path, self.files, if_locked, self.directory))
+
+        paths = sorted(set(outputs), key=str)
+        if if_locked != "wait":
+            one_by_one(take, paths)
+            return
+        for path in paths:
+            take(path)
 
     def __enter__(self) -> Self:
         return self

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.screen import near, shell
 from ddcli.store.files.access import is_there, open_directory, real, unreadable
+from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.log.joint_files import footer_checksum
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.state.entries import FileEntry, Times
+    from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
 
 
+Found = TypeVar("Found")
 PARQUET = ".parquet"
 """The ending that globs match, however the name begins."""
 NEWEST, OLDER = (500, 10), (50, 2)
@@ -105,20 +107,25 @@ def check_unlocked(
     If no run has recorded the owner of the output, all is checked, if the last commit is `published`: no lock is made in a directory of
     somebody else.
     """
+    progress = _each(outputs.values(), read_owned)
     for name, path in outputs.items():
-        _, owner = _check_owner(name, directory, path, manifest)
+        _, owner = progress[real(path)]
+        _refuse_other(name, directory, path, manifest, owner)
         if owner is None and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT) and published():
             check_outputs(directory, manifest, {name: path}, anew)
 
 
-def _check_owner(
-    name: str, directory: Path, path: Path, manifest: Manifest | None
-) -> tuple[Times | None, Owner | None]:
-    """Refuse an output that another state writes (StateError); return its progress and its owner."""
-    upper, owner = read_owned(real(path))
+def _each(paths: Iterable[Path], look: Callable[[Path], Found]) -> dict[Path, Found]:
+    """Return what is found at each of some paths, without links on the way; in an object store they are looked at side by side."""
+    found: dict[Path, Found] = {}
+    one_by_one(lambda path: found.update({path: look(path)}), [*dict.fromkeys(map(real, paths))])
+    return found
+
+
+def _refuse_other(name: str, directory: Path, path: Path, manifest: Manifest | None, owner: Owner | None) -> None:
+    """Refuse an output that another state writes (StateError)."""
     if owner is not None and (manifest is None or owner.state != manifest.identity):
         raise _owned(name, directory, path, owner, manifest)
-    return upper, owner
 
 
 def is_owned(path: Path, manifest: Manifest) -> bool:
@@ -135,19 +142,20 @@ def check_outputs(
 ) -> None:
     """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
 
-        Outputs that are to be written `anew` may lack files, and have another progress.
+    Outputs that are to be written `anew` may lack files, and have another progress.
     Looks at names and progress only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     known = same_outputs(directory, manifest, outputs) if manifest else {}
+    found = _each(outputs.values(), lambda path: (read_owned(path), {*_data_in(path, real(directory))}))
     for name, path in outputs.items():
-        upper, _ = _check_owner(name, directory, path, manifest)
+        (upper, owner), there = found[real(path)]
+        _refuse_other(name, directory, path, manifest, owner)
         if manifest is not None and name in known and name not in anew and upper not in (None, manifest.upper):
             raise StateError(
                 f"output '{name}' has another progress than the state: something else has written it since",
                 place=str(path / PROGRESS),
                 hint="continue with the newer copy of the state; or, if files were restored, restore state and outputs together",
             )
-        there = set(_data_in(real(path), real(directory)))
         named = set(keys_of(manifest.outputs[known[name]].files)) if manifest and name in known else set()
         if name not in anew and (gone := named - there):
             raise StateError(
@@ -168,16 +176,19 @@ def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]
     last commit had published them; and at size and footer of some others in turn. A process that has written the last file needs to
     look at `few`.
     """
+    due: dict[Path, tuple[str, FileEntry, int]] = {}
     for name, before in same_outputs(directory, manifest, outputs).items():
         files, path = manifest.outputs[before].files, real(outputs[name])
-        keys, published = list(keys_of(files)), _size_and_change(path / PROGRESS)[1]
+        keys, published = list(keys_of(files)), 0
         if isinstance(path, ObjectPath):  # a request each
             keys = keys[-1:]
+        else:
+            published = _size_and_change(path / PROGRESS)[1]
         last = keys[-NEWEST[few] :]
-        for file in pick(files, last):
-            _check_file(name, path / file.name, file, published)
-        for file in pick(files, in_turn(keys[: -len(last) or None], manifest.number, OLDER[few])):
-            _check_file(name, path / file.name, file, 0)
+        due |= {path / file.name: (name, file, published) for file in pick(files, last)}
+        older = pick(files, in_turn(keys[: -len(last) or None], manifest.number, OLDER[few]))
+        due |= {path / file.name: (name, file, 0) for file in older}
+    one_by_one(lambda path: _check_file(path, *due[path]), [*due])
 
 
 def in_turn(keys: Sequence[str], number: int, count: int = OLDER[False]) -> Sequence[str]:
@@ -191,7 +202,7 @@ def in_turn(keys: Sequence[str], number: int, count: int = OLDER[False]) -> Sequ
     return keys[start : start + count]
 
 
-def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None:
+def _check_file(path: Path, name: str, entry: FileEntry, published: int) -> None:
     """Refuse a file of another size, or with another footer; the footer is read only if the file was changed after it was published."""
     size, changed = _size_and_change(path)
     problem = f"it has {size} bytes, and {entry.size} were written" if size != entry.size else ""
