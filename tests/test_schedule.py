@@ -246,7 +246,7 @@ class Doing:
     def go(self, legs) -> None:
         for leg, found in legs:
             match leg.action:
-                case "stage":
+                case "stage" | "round":
                     self._note(leg)
                     for shard in leg.shards:
                         self._stage(leg, shard, found)

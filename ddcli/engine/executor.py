@@ -92,8 +92,7 @@ def step_flat(nest: ScopeTree, fed: dict[int, Delta | Deltas], interval: Interva
     )
     found = scope.through(stage, 0, given, {}, due, interval)
     nest.close((), interval)
-    for index in found.stepped:
-        scope.seal_shard(index, 0, interval)
+    scope.seal(found.stepped, 0, interval)
     return {index: [delta] for index, delta in found.found.items()}
 
 
@@ -144,7 +143,7 @@ class Executor:
         """Run a leg for some shards. In memory the leg has `found` its updates, and loses them."""
         found = {} if found is None else found
         match leg.action:
-            case "stage":
+            case "stage" | "round":
                 self._stage(leg, shards, found)
             case "enter":
                 self._enter(leg, shards, found)
@@ -163,7 +162,7 @@ class Executor:
         stage, spills = scope.stages[leg.stage], self.store.spills
         if not path:
             scope.announce(stage, len(shards) if spills else None)
-        parts = [] if path else [each for each in self.parts if each[0] in stage.members]
+        parts = [each for each in self.parts if each[0] in stage.members] if self.parts and not path else []
         busy, rows, take = self.store.inputs(leg, stage, shards, found, interval)
         if parts:
             busy, rows, buffers = shards, LARGE, BufferPool()
@@ -184,6 +183,8 @@ class Executor:
         moved = sum(scope.workers.each(go, busy, rows))
         if path and scope.counted:
             scope.turns.add_round(leg.rounds[-1], moved)
+        if leg.action == "round":
+            self.store.seal(path, interval)
 
     def read(self, stage: Stage, shard: int, parts: Iterable[tuple[int, Part]], buffers: BufferPool) -> None:
         """Take parts of the inputs, by place, through the first stage. Its operators keep nothing, so any shard's operators serve."""
@@ -234,10 +235,10 @@ class Executor:
             self.store.leave(path, index, shard, delta, rounds)
         if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
             loop.check_settled({index: [delta]})
-        for variable in loop.variables:
-            if variable.result.index == index and len(updates := advanced(delta)):
+        for place in loop.turned.get(index, ()):
+            if len(updates := advanced(delta)):
                 back = Delta(updates, distinct=True)
-                self._send_back((*path, variable.place.index), shard, back, (*rounds[:-1], rounds[-1] + 1))
+                self._send_back((*path, place), shard, back, (*rounds[:-1], rounds[-1] + 1))
 
     def _send_back(self, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
         """Send a variable's updates to its next round. From time to time they are consolidated across shards: updates that cancel would circulate for ever."""

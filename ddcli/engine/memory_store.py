@@ -50,7 +50,9 @@ class MemoryStore:
         """The updates emitted since memory was given back."""
         self._left: dict[Path, dict[tuple[int, int], LeavingUpdates]] = {path: {} for path in nest.scopes}
         """The updates that have left a loop, by place and shard."""
-        self._stepped: dict[tuple[Path, int], set[int]] = defaultdict(set)
+        self._stepped: dict[Path, list[set[int]]] = {
+            path: [set() for _ in range(scope.workers.count)] for path, scope in nest.scopes.items()
+        }
         """The places whose traces have updates to take in, by scope and shard."""
         self._entered: dict[Path, float] = {}
 
@@ -95,7 +97,9 @@ class MemoryStore:
         The last reader of given updates releases them.
         """
         path, scope = leg.path, self.nest.scopes[leg.path]
-        exchanges = scope.workers.count > 1 or scope.streams
+        if scope.workers.count == 1 and not scope.streams:
+            here = self._input(leg, stage, found)
+            return shards, 0, lambda _: here
         inputs: dict[int, StageInput] = defaultdict(StageInput)
         given: Given = defaultdict(dict)
         rows = 0
@@ -105,22 +109,12 @@ class MemoryStore:
             if at.what == LATE:
                 inputs[at.shard].late[at.place[-1]] = summed(parts)
                 continue
-            indices = [at.place[-1]]
-            if at.place[:-1] != path:
-                entered = [place[-1] for place, origin in self.nest.entered_traces(path) if origin == at.place]
-                indices = [index for index in entered if index in stage.members]
-            for index in indices:
-                if exchanges:
-                    given[index][at.shard] = parts
-                else:
-                    inputs[at.shard].deltas[index] = summed(parts)
+            for index in self._read_at(at.place, path, stage):
+                given[index][at.shard] = parts
             del parts
         for wake in leg.due:
-            # Where an arrangement enters, only its updates are passed on.
             if wake.place not in self.nest.origins:
                 inputs[wake.shard].due.add(wake.place[-1])
-        if not exchanges:
-            return [*inputs], rows, lambda shard: inputs.pop(shard, None)
         routed = self._exchange(path, stage, given)
         while given:
             index, by_shard = given.popitem()
@@ -138,6 +132,29 @@ class MemoryStore:
             return here
 
         return (busy, rows, take) if path or self.on_trace_ready is None else (shards, LARGE, take)
+
+    def _input(self, leg: Leg, stage: Stage, found: Found[Delta]) -> StageInput:
+        """Return the input of the only shard: nothing is exchanged."""
+        here, path = StageInput({}, {}, None, set()), leg.path
+        while found:
+            at, parts = found.popitem()
+            if at.what == LATE:
+                here.late[at.place[-1]] = summed(parts)
+            else:
+                for index in self._read_at(at.place, path, stage):
+                    here.deltas[index] = summed(parts)
+            del parts
+        for wake in leg.due:
+            # Where an arrangement enters, only its updates are passed on.
+            if wake.place not in self.nest.origins:
+                here.due.add(wake.place[-1])
+        return here
+
+    def _read_at(self, place: Path, path: Path, stage: Stage) -> Sequence[int]:
+        """Return the places of a stage at which updates of a place are read: its own, or those where its arrangement enters the scope."""
+        if len(place) > len(path):
+            return place[-1:]
+        return [at[-1] for at, origin in self.nest.entered_traces(path) if origin == place and at[-1] in stage.members]
 
     def _exchange(self, path: Path, stage: Stage, given: Given) -> dict[int, Waiting]:
         """Return the exchanged inputs of the places of a stage that need their groups whole, by shard; updates without another reader are removed from `given`."""
@@ -198,7 +215,7 @@ class MemoryStore:
 
     def has_stepped(self, path: Path, stage: Stage, shard: int, stepped: Sequence[int], interval: Interval) -> None:
         """Note the places that have stepped. Where traces are handed over, those without readers after the stage are: they take in the new updates."""
-        waiting = self._stepped[path, shard]
+        waiting = self._stepped[path][shard]
         waiting.update(stepped)
         if path or self.on_trace_ready is None:
             return
@@ -207,17 +224,16 @@ class MemoryStore:
             if stage.takes_in(index, shared=operator.shared):
                 waiting.discard(index)
                 operator.close(interval)
-                self.nest.scope.seal_shard(index, shard, interval)
+                self.nest.scope.seal((index,), shard, interval)
                 for trace in operator.traces:
                     self.on_trace_ready(trace)
 
     def seal(self, path: Path, interval: Interval) -> None:
         """Have the traces of operators that have stepped take in their updates: all readers are done, and so is a loop's round."""
         scope = self.nest.scopes[path]
-        for shard in range(scope.workers.count):
-            waiting = self._stepped[path, shard]
-            while waiting:
-                scope.seal_shard(waiting.pop(), shard, interval)
+        for shard, waiting in enumerate(self._stepped[path]):
+            scope.seal(waiting, shard, interval)
+            waiting.clear()
         if path and scope.counted:
             scope.turns.turn(interval.rounds[-1], 0)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 """Updates that wait somewhere."""
 
-Action = Literal["stage", "enter", "sum", "seal", "whole", "rest", "end"]
-"""A stage for some shards; for a loop: its beginning, the consolidation of its variables, the end of a round, its end; the whole of a loop, or its rest, for all shards."""
+Action = Literal["stage", "enter", "sum", "round", "seal", "whole", "rest", "end"]
+"""A stage for some shards; for a loop: its beginning, the consolidation of its variables, a round that is one stage, the end of another round, its end; the whole of a loop, or its rest, for all shards."""
 
 
 WITHIN = ("whole", "rest", "end")
@@ -52,6 +52,13 @@ Found = dict[Address, list[P]]
 """The updates that wait for a leg."""
 
 
+class Work(NamedTuple, Generic[P]):
+    """The work that waits in a scope in some rounds: updates, and operators to call."""
+
+    found: Found[P]
+    wakes: set[ScheduledActivation]
+
+
 @dataclass
 class Schedule(Generic[P]):
     """The schedule of one step. `add` and `wake` must learn of a leg's updates before the next leg is taken.
@@ -66,8 +73,7 @@ class Schedule(Generic[P]):
     little: Callable[[int, int], bool] | None = None
     size: Callable[[P], int] = lambda _: 0
     """Returns the bytes of updates in memory."""
-    _moving: dict[Path, dict[Rounds, Found[P]]] = field(default_factory=lambda: defaultdict(dict))
-    _wakes: dict[Path, dict[Rounds, set[ScheduledActivation]]] = field(default_factory=lambda: defaultdict(dict))
+    _work: dict[Path, dict[Rounds, Work[P]]] = field(default_factory=lambda: defaultdict(dict))
     _kept: dict[Path, Found[P]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
@@ -76,12 +82,24 @@ class Schedule(Generic[P]):
     def add(self, at: Address, parcel: P) -> None:
         """Have updates wait at an address."""
         path = at.place[:-1]
-        found = self._kept[path] if at.what == KEPT else self._moving[path].setdefault(at.rounds, {})
+        found = self._kept[path] if at.what == KEPT else self._at(path, at.rounds).found
         found.setdefault(at, []).append(parcel)
 
     def wake(self, wake: ScheduledActivation) -> None:
         """Have an operator called in some rounds."""
-        self._wakes[wake.place[:-1]].setdefault(wake.rounds, set()).add(wake)
+        self._at(wake.place[:-1], wake.rounds).wakes.add(wake)
+
+    def _at(self, path: Path, rounds: Rounds) -> Work[P]:
+        """Return the work that waits in a scope in some rounds, to add to it."""
+        work = self._work[path].get(rounds)
+        if work is None:
+            work = self._work[path][rounds] = Work({}, set())
+        return work
+
+    def _found(self, path: Path, rounds: Rounds) -> Found[P]:
+        """Return the updates that wait in a scope in some rounds."""
+        work = self._work[path].get(rounds)
+        return work.found if work else {}
 
     def legs(self) -> Iterator[tuple[Leg, Found[P]]]:
         """Yield the legs, each with the updates that wait for it."""
@@ -119,7 +137,6 @@ class Schedule(Generic[P]):
             rounds = (*outer, now)
             if alone:
                 yield self._round(path, rounds)
-                yield Leg("seal", path, rounds), {}
                 continue
             # Only after the arrangements that enter: they exist from round 0 on.
             if now and self._is_little(path, rounds):
@@ -151,7 +168,7 @@ class Schedule(Generic[P]):
 
     def _sum(self, path: Path, rounds: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
         """Yield the leg that consolidates the updates that came to variables apart."""
-        moving = self._moving[path].get(rounds, {})
+        moving = self._found(path, rounds)
         apart = {at: parts for at, parts in moving.items() if at.what == APART}
         for at in apart:
             del moving[at]
@@ -160,11 +177,10 @@ class Schedule(Generic[P]):
 
     def _round(self, path: Path, rounds: Rounds) -> tuple[Leg, Found[P]]:
         """Return the leg of a round of a loop whose only stage all that waits is for."""
-        due = tuple(self._wakes[path].pop(rounds, ()))
-        found = self._moving[path].pop(rounds, {})
+        found, wakes = self._work[path].pop(rounds)
         if not rounds[-1]:
             found |= self._arrived(path, rounds[:-1])
-        return Leg("stage", path, rounds, 0, self._every, due), found
+        return Leg("round", path, rounds, 0, self._every, tuple(wakes)), found
 
     def _stage(self, path: Path, rounds: Rounds, number: int, stage: Stage) -> tuple[Leg, Found[P]] | None:
         """Return the leg of a stage in a loop for the shards that have work in it, if any have."""
@@ -212,31 +228,24 @@ class Schedule(Generic[P]):
 
     def left(self) -> tuple[Found[P], set[ScheduledActivation]]:
         """Return all waiting updates and called operators."""
-        moving = {
-            at: parts
-            for by_rounds in self._moving.values()
-            for found in by_rounds.values()
-            for at, parts in found.items()
-        }
-        return moving, {wake for by_rounds in self._wakes.values() for wakes in by_rounds.values() for wake in wakes}
+        left = [work for by_rounds in self._work.values() for work in by_rounds.values()]
+        moving = {at: parts for work in left for at, parts in work.found.items()}
+        return moving, {wake for work in left for wake in work.wakes}
 
     def _due(self, path: Path, rounds: Rounds, stage: Stage) -> tuple[ScheduledActivation, ...]:
         """Return the operators to call in a stage, and forget them."""
-        wakes = self._wakes[path].get(rounds)
-        if not wakes:
+        work = self._work[path].get(rounds)
+        if not work or not work.wakes:
             return ()
-        due = tuple(wake for wake in wakes if wake.place[-1] in stage.members)
-        wakes.difference_update(due)
+        due = tuple(wake for wake in work.wakes if wake.place[-1] in stage.members)
+        work.wakes.difference_update(due)
         return due
 
     def _waiting(self, path: Path, rounds: Rounds, stage: Stage) -> Found[P]:
         """Return the updates that wait for a stage in these rounds."""
-        waiting = self._moving[path].get(rounds)
-        if not waiting:
-            return {}
         reads, members = stage.reads, stage.members
         found = {}
-        for at, parts in waiting.items():
+        for at, parts in self._found(path, rounds).items():
             index = at.place[-1]
             if index in members or (index in reads and at.what == HERE):
                 found[at] = parts
@@ -244,7 +253,7 @@ class Schedule(Generic[P]):
 
     def _here(self, place: Path, rounds: Rounds) -> Found[P]:
         """Return the updates that a place emitted in some rounds."""
-        found = self._moving[place[:-1]].get(rounds, {})
+        found = self._found(place[:-1], rounds)
         return {at: parts for at, parts in found.items() if at.what == HERE and at.place == place}
 
     def _arrived(self, path: Path, outer: Rounds, stage: Stage | None = None) -> Found[P]:
@@ -258,7 +267,7 @@ class Schedule(Generic[P]):
     def _given(self, path: Path, outer: Rounds) -> Found[P]:
         """Return the updates that enter a loop in some rounds around it."""
         given = self.nest.given(path)
-        found = self._moving[path[:-1]].get(outer, {})
+        found = self._found(path[:-1], outer)
         return {at: parts for at, parts in found.items() if at.what == HERE and at.place in given}
 
     def _around(self, places: Iterable[Path], rounds: Rounds) -> Found[P]:
@@ -279,16 +288,16 @@ class Schedule(Generic[P]):
         return {
             at: parts
             for below in self.nest.below(path)
-            for others, found in self._moving[below].items()
+            for others, work in self._work[below].items()
             if others[:depth] == rounds
-            for at, parts in found.items()
+            for at, parts in work.found.items()
         }
 
     def _called(self, path: Path, rounds: Rounds) -> Iterator[ScheduledActivation]:
         """Yield the operators to call in a scope in these rounds, or in rounds that begin with them."""
-        for others, wakes in self._wakes[path].items():
+        for others, work in self._work[path].items():
             if others[: len(rounds)] == rounds:
-                yield from wakes
+                yield from work.wakes
 
     def _has_work(self, path: Path, rounds: Rounds) -> bool:
         """Return whether a loop has work in some rounds around it."""
@@ -298,10 +307,9 @@ class Schedule(Generic[P]):
         """Return the first round of a loop with work in it or in a loop within."""
         depth, first = len(outer), None
         for below in self.nest.below(path):
-            for pending in (self._moving[below], self._wakes[below]):
-                for rounds, found in pending.items():
-                    if found and rounds[:depth] == outer and (first is None or rounds[depth] < first):
-                        first = rounds[depth]
+            for rounds, work in self._work[below].items():
+                if rounds[:depth] == outer and (first is None or rounds[depth] < first) and (work.found or work.wakes):
+                    first = rounds[depth]
         return first
 
     def _is_little(self, path: Path, rounds: Rounds, given: Found[P] | None = None) -> bool:
@@ -320,7 +328,7 @@ class Schedule(Generic[P]):
 
     def _read(self, path: Path, rounds: Rounds, stage: Stage) -> None:
         """Forget the updates that a stage was the last to read. Updates at a port are sent on from there, and wait there again."""
-        found = self._moving[path].get(rounds)
+        found = self._found(path, rounds)
         if not found:
             return
         feeds = self.nest.feeds(path)
@@ -335,7 +343,7 @@ class Schedule(Generic[P]):
 
     def _entered(self, path: Path, outer: Rounds, number: int) -> None:
         """Forget a loop's inputs that have no other reader: operators that live on have them. Arrangements are read in the loop."""
-        found = self._moving[path[:-1]].get(outer)
+        found = self._found(path[:-1], outer)
         if not found or self.little:
             return
         seals = self.nest.scopes[path[:-1]].stages[number].seals
@@ -347,12 +355,12 @@ class Schedule(Generic[P]):
         """Forget the work in these rounds of a loop, or in rounds that begin with them."""
         depth = len(rounds)
         for below in self.nest.below(path):
-            for pending in (self._moving[below], self._wakes[below]):
-                if len(below) == depth:
-                    pending.pop(rounds, None)
-                    continue
-                for others in [others for others in pending if others[:depth] == rounds]:
-                    del pending[others]
+            pending = self._work[below]
+            if len(below) == depth:
+                pending.pop(rounds, None)
+                continue
+            for others in [others for others in pending if others[:depth] == rounds]:
+                del pending[others]
 
 
 def _shards(addresses: Iterable[Address]) -> tuple[int, ...]:

@@ -57,13 +57,13 @@ class Scope(ScopeGraph):
         place and input. All of them are removed.
         Shards share nothing here, so threads may take them at once.
         """
-        result, places = StageResult(), self.places
+        result, places, goes_on, leaves = StageResult(), self.places, stage.goes_on, stage.leaves
         parted: list[JoinParts] = []
         waiting = _begun(stage, deltas, routed, due, late)
         while waiting:
             at = (waiting & -waiting).bit_length() - 1
             waiting &= waiting - 1
-            index = stage.places[at]
+            index, frees = stage.places[at], stage.frees[at]
             place = places[index]
             if place.shards:
                 called, given, arrived = index in due, [], routed if place.route else None
@@ -75,7 +75,7 @@ class Scope(ScopeGraph):
                         called = True
                         given.append(delta)
                     del delta
-                for i in stage.frees[at]:  # their last reader may overwrite them
+                for i in frees:  # their last reader may overwrite them
                     deltas.pop(i, None)
                 try:
                     found = self.stepped(index, place, shard, given, interval, result) if called else None
@@ -97,14 +97,14 @@ class Scope(ScopeGraph):
             given = []
             if found is not None and len(found.updates):
                 deltas[index] = found
-                waiting |= stage.goes_on.get(index, 0)
-                if index in stage.exports or index in self.kept:
+                waiting |= goes_on.get(index, 0)
+                if index in leaves:
                     result.found[index] = found if found.decoded is None else found._replace(decoded=None)
             else:
                 deltas.pop(index, None)
             del found
-            for i in stage.frees[at]:
-                deltas.pop(i, None)
+            if index in frees:
+                deltas.pop(index, None)
         for parts in parted:
             parts.add_to(result)
         return result
@@ -153,20 +153,19 @@ class Scope(ScopeGraph):
 
     def _takes_columns(self, stage: Stage, shard: int, index: int) -> bool:
         """Return whether all readers of a place take columns."""
-        if index in self.kept or index in stage.exports:
+        if index in stage.leaves:
             return False
         readers = (self.places[i] for i in stage.places if index in self.places[i].inputs)
         return all(place.shards and place.shards[shard].takes_columns for place in readers)
 
-    def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
-        """Take the updates of a shard's last step into its traces."""
-        place = self.places[index]
-        if not self.counted:
+    def seal(self, indices: Iterable[int], shard: int, interval: Interval) -> None:
+        """Take the updates of a shard's last step at some places into its traces."""
+        for index in indices:
+            place = self.places[index]
+            began = clock.perf_counter() if self.counted else 0.0
             place.shards[shard].seal(interval)
-            return
-        began = clock.perf_counter()
-        place.shards[shard].seal(interval)
-        place.count(shard).seconds += clock.perf_counter() - began
+            if self.counted:
+                place.count(shard).seconds += clock.perf_counter() - began
 
     def _here(self, index: int, delta: Delta, rounds: Rounds, result: StageResult) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
@@ -273,7 +272,7 @@ class JoinParts:
         for index, delta in found.items():
             if index in self.scope.kept and not (index == self.index and delta.distinct):
                 self._keep(index, delta.updates)
-            elif index in self.scope.kept or index in self.stage.exports:
+            elif index in self.stage.leaves:
                 leaving.found[index] = delta
         if leaving.found:
             self.put(leaving)

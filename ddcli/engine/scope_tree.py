@@ -10,14 +10,15 @@ Rounds are taken in order, those with nothing to do are skipped, and each is one
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections import defaultdict
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Operator
+from ddcli.engine.operators.base import Delta, Operator, consolidated
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
@@ -271,6 +272,10 @@ class LoopScope:
         self.variables = tuple(variables)
         self.entries = tuple(entries)
         self.leaving = tuple(handle.index for handle in leaving)
+        self.turned: dict[int, list[int]] = defaultdict(list)
+        """The places at which variables are read, for each place of a result."""
+        for variable in self.variables:
+            self.turned[variable.result.index].append(variable.place.index)
         self.limit = limit
         self.show = show
         self.fed = (*(variable.place for variable in variables), *(entry.place for entry in entries))
@@ -331,31 +336,41 @@ def taken_back(updates: np.ndarray) -> np.ndarray:
 
 def advanced(delta: Delta) -> np.ndarray:
     """Return a result's updates a round later, consolidated."""
-    updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-    updates = updates.copy() if updates is delta.updates else updates
-    updates[:, -2] += 1
+    updates = kernels.take_sums(consolidated(delta), *_round_later(delta.updates.shape[1]))
+    assert updates is not None, "rounds are few"
     return updates
 
 
+@cache
+def _round_later(width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lanes of updates, and what is added to each in the next round."""
+    return np.arange(width), np.eye(1, width, width - 2, np.int64)[0]
+
+
 class LeavingUpdates:
-    """The updates that leave a shard, without their rounds. Many cancel, so they are consolidated from time to time."""
+    """The updates that leave a shard, whose rounds are dropped when they are put together. Many cancel, so they are consolidated from time to time."""
 
     def __init__(self) -> None:
         self.parts: list[np.ndarray] = []
         self.rows = 0
         self.room = LITTLE
+        self.sums: list[np.ndarray] = []
+        """The consolidated updates of earlier rounds, if there are any."""
 
     def add(self, updates: np.ndarray) -> None:
         """Add a round's updates."""
-        self.parts.append(without_rounds(updates, 1))
+        self.parts.append(updates)
         self.rows += len(updates)
         if self.rows > self.room:
             # Each round's are mostly in order already, and merging is quicker than sorting all of them.
-            self.parts = [kernels.merge([kernels.consolidate(part) for part in self.parts])]
-            self.rows = len(self.parts[0])
+            parts = [kernels.consolidate(without_rounds(part, 1)) for part in self.parts]
+            self.parts, self.sums = [], [kernels.merge([*self.sums, *parts])]
+            self.rows = len(self.sums[0])
             self.room = LITTLE + 3 * self.rows
 
     def delta(self) -> Delta:
         """Return the sum of all rounds, and keep it no longer."""
-        distinct = len(self.parts) == 1 and self.room > LITTLE
-        return Delta(kernels.concat_out_of(self.parts), distinct)
+        distinct = not self.parts
+        if self.parts:
+            self.sums.append(without_rounds(kernels.concat_out_of(self.parts), 1))
+        return Delta(kernels.concat_out_of(self.sums), distinct)

@@ -250,7 +250,7 @@ class SpillStore:
                 if stage.takes_in(index, shared=operator.shared):
                     if not path:
                         operator.close(interval)
-                    self.nest.scopes[path].seal_shard(index, shard, interval)
+                    self.nest.scopes[path].seal((index,), shard, interval)
                     if path:
                         self.save_state(operator, (*path, index), shard)
                         continue

@@ -23,7 +23,7 @@ from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ddcli.engine.counts import Progress
     from ddcli.engine.lanes import Layout
@@ -39,7 +39,7 @@ class Stage:
     """Places of one level, or some that share nothing with the others, in order; a scope within is alone.
 
     `reads` are the places of earlier stages that it reads, and its own places that are fed; `exports` its own places
-    that later stages read. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
+    that later stages read, `leaves` these and those whose updates the scope keeps. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
     earlier stages, without readers after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
 
     For a few rows most places have no work. A bit stands for a place, in order: `begins` has the places to step first where a place has
@@ -52,6 +52,7 @@ class Stage:
     members: frozenset[int]
     reads: frozenset[int]
     exports: frozenset[int]
+    leaves: frozenset[int]
     frees: tuple[tuple[int, ...], ...]
     seals: frozenset[int]
     begins: dict[int, int]
@@ -62,10 +63,12 @@ class Stage:
         return index in (self.seals if shared else self.members)
 
 
-def stages(places: Sequence[OperatorSlot], *, sharded: bool, apart: bool = False) -> list[Stage]:
+def stages(
+    places: Sequence[OperatorSlot], kept: Collection[int] = (), *, sharded: bool, apart: bool = False
+) -> list[Stage]:
     """Return the stages in their order; with one shard nothing is exchanged, and only scopes within are stages of their own.
 
-    With `apart` places of one level that share nothing are stages of their own, too.
+    The scope keeps the updates of places in `kept`. With `apart` places of one level that share nothing are stages of their own, too.
     """
     numbers, first = _numbers(places, sharded=sharded, apart=apart)
     last = list(numbers)
@@ -106,6 +109,7 @@ def stages(places: Sequence[OperatorSlot], *, sharded: bool, apart: bool = False
                 frozenset(own),
                 frozenset(reads),
                 frozenset(exports),
+                frozenset(exports.union(i for i in own if i in kept)),
                 tuple(tuple(freed[index]) for index in own),
                 frozenset(sealed[number]),
                 dict(begins),
@@ -277,7 +281,8 @@ class ScopeGraph:
         place.name, place.label, place.keeps_signs, place.takes, place.emits = name, label, keeps_signs, takes, emits
 
     def keep(self, handle: Handle) -> None:
-        """Have `turn` return the updates of a place."""
+        """Have a step return the updates of a place."""
+        assert not self.stages, "a scope that has stepped is fixed"
         self.kept.add(handle.index)
 
     def _none(self, width: int) -> Delta:
@@ -292,7 +297,7 @@ class ScopeGraph:
         """Fix the scope: find its stages, and the last reader of each place's updates, after which they are released."""
         if self.stages:
             return
-        self.stages = stages(self.places, sharded=self.workers.count > 1 or self.streams, apart=self.streams)
+        self.stages = stages(self.places, self.kept, sharded=self.workers.count > 1 or self.streams, apart=self.streams)
         for place in self.places:
             place.reads = tuple((i, self.places[i].none) for i in place.inputs)
 
