@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from ddcli.errors import SpecErrors, UsageError
+from ddcli.plan.operators.table import OPERATORS
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 
 HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: {path: c/}}\n"
@@ -143,7 +144,7 @@ BROKEN = {
     "unk_op": (
         applied("- fliter: a > 0"),
         "8:9 collections.big.apply[0]: unknown operator 'fliter'",
-        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, sample, flat_map, explode, negate, concat, consolidate, join, asof_join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, window, temporal_filter, join_function, enter, arrange, inspect)",
+        f"did you mean `filter`? (operators: {', '.join(OPERATORS)})",
     ),
     "nocolon": (
         applied("- filter amount > 0"),

@@ -9,6 +9,7 @@ import pytest
 
 from ddcli.errors import SpecErrors
 from ddcli.expressions.types import Type
+from ddcli.plan.operators.table import OPERATORS
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.spec.operator_model import Operator
 
@@ -151,6 +152,12 @@ SHAPES = {
 def test_operator(line):
     (operator,) = operators(line)
     assert plain(operator) == SHAPES[line]
+
+
+def test_each_operator_has_a_form():
+    """But `enter`, which is read in a loop."""
+    missing = OPERATORS.keys() - {line.partition(":")[0] for line in SHAPES} - {"enter"}
+    assert missing == set(), "add a line of the file, and what it is read as, to SHAPES"
 
 
 def test_operators_know_their_place():

@@ -73,7 +73,7 @@ WITHOUT = {"join_function", "enter", "arrange", "inspect"}
 
 def test_each_operator_has_a_twin_or_is_named_as_having_none():
     named = {name for case in TWINS | SIGNED for name in [case, *case.split()] if name in OPERATORS}
-    assert named | WITHOUT == set(OPERATORS)
+    assert named | WITHOUT == set(OPERATORS), "state its twin in TWINS, or its name in WITHOUT"
     assert not named & WITHOUT
 
 
