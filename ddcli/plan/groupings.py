@@ -390,6 +390,7 @@ class TopK(Grouped, physical.OfGroups):
 
     @property
     def identity_values(self) -> tuple[Any, ...]:
+        # The groups of a physical node are the key of its input, an arrangement.
         return (self.k, self.order_by) if self.is_physical else (self.by, self.k, self.order_by)
 
     def value_sources(self, name: str) -> list[InputColumn]:

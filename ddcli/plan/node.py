@@ -173,7 +173,7 @@ class Node:
         return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
 
     physical_name: ClassVar[str] = ""
-    """The operator's name in physical graphs, if it is another one than in logical graphs."""
+    """The operator's name in physical graphs, where states hold another one than in logical graphs; a new node needs none."""
 
     @inherited
     def is_physical(self) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SAMPLED = ("int", "string", "bool", "date", "dec")
+"""The kinds of columns whose values `sample` takes."""
 HOWS = ("inner", "left", "right", "full")
 
 
@@ -412,6 +413,7 @@ OPERATORS = {
     "arrange": _arrange,
     "inspect": _plain({"inspect": "seen"}),
 }
+"""What draws each operator and the columns of its result. `again`: another name under which an operator is drawn, so that it is drawn more often."""
 NEEDS = {
     "drop": lambda columns, sketch: len(columns.kinds) > 1,
     "sample": lambda columns, sketch: columns.of(*SAMPLED),
@@ -425,3 +427,4 @@ NEEDS = {
     "join_function again": lambda columns, sketch: columns.kinds.get("k") == "int",
     "enter": lambda columns, sketch: sketch.depth > 0,
 }
+"""Whether the columns before an operator, its times and the loops around it allow it; without an entry they always do."""
