@@ -2,13 +2,11 @@
 
 * arguments: pipeline files and names as arguments, with shell completion
 * branch: `dd branch`
-* check: `dd check` and `dd checks`
 * coreutils: the entry point of the scripts, and the hand-over to the system's `dd`
 * correction: `dd retract`, `dd forget` and `dd state reopen`
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
-* feed: `dd feed`
 * init: `dd init` and `dd import`
 * log: `dd log`, `dd log compact` and `dd convert`
 * main: the group of all commands, and the exit code of each error
@@ -16,8 +14,8 @@
 * notebooks: results as notebooks show them
 * openlineage: the events of `dd run --openlineage`
 * telemetry: the traces and metrics of `dd run` for OpenTelemetry; the file of `dd run --metrics`
-* plan: `dd plan`, `dd lineage`, `dd inputs` and `dd wait`
-* query: `dd query` and `dd sql`
+* plan: `dd check`, `dd checks`, `dd plan`, `dd lineage`, `dd inputs` and `dd wait`
+* query: `dd query`, `dd sql` and `dd feed`
 * reference: `dd completion`, `dd functions` and `dd schema`; functions and aggregates, for people; expressions with other values in DuckDB or Spark
 * run: `dd run`
 * run_several: `dd run` with several pipelines

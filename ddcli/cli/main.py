@@ -22,13 +22,12 @@ COMMANDS = (
 """The commands, each as `command` in a module of its name, or in one of `SHARED`."""
 SHARED = {
     **dict.fromkeys(("bisect", "verify", "why"), "why"),
-    **dict.fromkeys(("check", "checks"), "check"),
     **dict.fromkeys(("completion", "functions", "schema"), "reference"),
     **dict.fromkeys(("convert", "log"), "log"),
     **dict.fromkeys(("forget", "retract"), "correction"),
     **dict.fromkeys(("import", "init"), "init"),
-    **dict.fromkeys(("inputs", "lineage", "plan", "wait"), "plan"),
-    **dict.fromkeys(("query", "sql"), "query"),
+    **dict.fromkeys(("check", "checks", "inputs", "lineage", "plan", "wait"), "plan"),
+    **dict.fromkeys(("feed", "query", "sql"), "query"),
     "reset": "state_changes",
 }
 """Modules of several commands: each is there as `NAME_command`."""

@@ -34,8 +34,7 @@ from ddcli.commands.sdp.definitions import (
     text_of,
     yaml_value,
 )
-from ddcli.commands.sdp.functions import differences
-from ddcli.commands.sdp.translation import SparkQuery, read_expression, read_query
+from ddcli.commands.sdp.translation import SparkQuery, differences, read_expression, read_query
 from ddcli.errors import SpecError, UsageError
 from ddcli.expressions.moments import is_zone
 
