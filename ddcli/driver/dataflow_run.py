@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 
 DIFF = "diff"
+OWN_TIMES = "own_times"
+"""The key of a manifest's cache that is true while outputs and arrangements have all updates at the times of the rows that they come from: no run has corrected any."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.dataflow_run import OWN_TIMES
 from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
 from ddcli.engine import kernels
@@ -26,7 +27,6 @@ from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.errors import DdError
-from ddcli.job.corrections import OWN_TIMES
 from ddcli.job.sizes import rows_held
 from ddcli.job.verdict import ACCEPTED, KEPT, kept_of, measured, number_of, without_measures
 from ddcli.plan.lineage import Partitions
@@ -234,7 +234,7 @@ class _Erasure:
                 layouts,
                 transaction,
                 called=called,
-                reopenings=int(manifest.cache.get("reopenings", 0)),
+                reopenings=manifest.reopenings,
                 orders=self.graph.orders,
                 tags=self.graph.tags,
                 secret=rebuild.secret,

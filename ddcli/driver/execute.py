@@ -16,7 +16,6 @@ from ddcli.engine.pool import HashCollision, new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.job.clock import time_text
-from ddcli.job.corrections import reopenings
 from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.inputs import TAGS, find_upper, tags_of_exports, with_replaced_files
 from ddcli.job.request import load_functions
@@ -239,7 +238,7 @@ def _with_file(request: Request, manifest: Manifest, state: State | None, planni
         noted = replace(manifest, pipeline=request.digest, cache=cache)
         with state.begin() as transaction:
             for name, owner in stale.items():
-                facts = reopenings(noted), owner.horizon, owner.order, owner.log, graph.tags.get(name)
+                facts = noted.reopenings, owner.horizon, owner.order, owner.log, graph.tags.get(name)
                 write_progress(transaction, request.outputs[name], noted.upper, *facts)
             transaction.commit(noted)
     return idle_summary(request, manifest)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
-from ddcli.driver.dataflow_run import DataflowRun, StepInput
+from ddcli.driver.dataflow_run import OWN_TIMES, DataflowRun, StepInput
 from ddcli.driver.erasure import erase
 from ddcli.driver.ledgers import with_whole_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
@@ -47,7 +47,6 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.clock import last_time, run_time
-from ddcli.job.corrections import OWN_TIMES, reopenings
 from ddcli.job.inputs import TAGS, find_inputs, find_seen, refuse_beyond_imports, refuse_changed, tags_of_exports
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.generations import narrowed
@@ -220,7 +219,7 @@ class _Migration(DataflowRun):
     def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
         rebuild, plan = self.rebuild, self.rebuild.changes.plan
         forgets = rebuild.request.decided.forgetting is not None
-        count = reopenings(rebuild.manifest) + rebuild.reopens
+        count = rebuild.manifest.reopenings + rebuild.reopens
         # Others are computed, if at all, for the arrangements on the way to them.
         changed = {
             name: layout for name, layout in layouts.items() if rebuild.changes.outputs.get(name, "same") != "same"

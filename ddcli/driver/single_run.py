@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.dataflow_run import DataflowRun, StepInput
+from ddcli.driver.dataflow_run import OWN_TIMES, DataflowRun, StepInput
 from ddcli.driver.ledgers import with_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.replacement import read_slice, with_copied_rows
@@ -22,7 +22,6 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
-from ddcli.job.corrections import OWN_TIMES, notes_on_past, reopenings
 from ddcli.job.inputs import tags_of_exports
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
@@ -63,6 +62,10 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
     from ddcli.store.tables.listing import Listing
+
+
+PAST = ("reopenings", "built", "forgot", "unclean", "forgotten_rows", "horizons", OWN_TIMES)
+"""The keys of a manifest's cache that runs hand on."""
 
 
 @dataclass
@@ -233,7 +236,7 @@ class SingleRun(DataflowRun):
             layouts,
             transaction,
             called=self._called(transaction) if transaction is not None else "",
-            reopenings=reopenings(self.manifest),
+            reopenings=self.manifest.reopenings if self.manifest else 0,
             horizons={} if self.manifest else horizons_of(self.request, given.graph, self._listings),
             known=self.manifest.outputs if self.manifest and not (self.only_corrects or waits) else {},
             orders=given.graph.orders,
@@ -326,9 +329,7 @@ class SingleRun(DataflowRun):
                 "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
                 **tags_of_exports(self.graph),
-                **notes_on_past(self.manifest),
-                **({OWN_TIMES: False} if self.replacements or any(each.late for each in self._taken.values()) else {}),
-                **self._horizons(),
+                **self._past(),
                 **self._clock(given.traces),
             },
         )
@@ -354,10 +355,17 @@ class SingleRun(DataflowRun):
         """Return the facts that the next run needs under the clock of arrivals: that it is this clock, and when something is due."""
         return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
 
-    def _horizons(self) -> dict[str, Any]:
-        """Return, at the first commit, the times from which on inputs have their updates, where their past is summed up."""
-        found = {} if self.manifest else input_horizons(self.request, self._listings)
-        return {"horizons": found} if found else {}
+    def _past(self) -> dict[str, Any]:
+        """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
+        files with rows that were forgotten, the times from which on inputs have their updates, and whether all updates have their own times.
+        """
+        if self.manifest:
+            kept = {name: self.manifest.cache[name] for name in PAST if name in self.manifest.cache}
+        else:
+            horizons = input_horizons(self.request, self._listings)
+            kept = {OWN_TIMES: True} | ({"horizons": horizons} if horizons else {})
+        corrects = self.replacements or any(each.late for each in self._taken.values())
+        return kept | ({OWN_TIMES: False} if corrects else {})
 
     def _outline(self) -> Any:
         return self.planning.outline_of(self.manifest) if self.manifest else self.planning.outline()

@@ -252,24 +252,6 @@ def with_reopened_times(request: Request, manifest: Manifest | None, time: str) 
     return request if reopened == upper else request.deciding(reopened=reopened, closes=False)
 
 
-OWN_TIMES = "own_times"
-"""The key of a manifest's cache that is true while outputs and arrangements have all updates at the times of the rows that they come from: no run has corrected any."""
-
-
-def notes_on_past(manifest: Manifest | None) -> dict[str, Any]:
-    """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
-    files with rows that were forgotten, the times from which on inputs have their updates, and whether all updates have their own times.
-    """
-    cache = manifest.cache if manifest is not None else {OWN_TIMES: True}
-    kept = ("reopenings", "built", "forgot", "unclean", "forgotten_rows", "horizons", OWN_TIMES)
-    return {name: cache[name] for name in kept if name in cache}
-
-
-def reopenings(manifest: Manifest | None) -> int:
-    """Return how often a state was reopened: files that are written after a reopening have names of their own."""
-    return int(manifest.cache.get("reopenings", 0)) if manifest is not None else 0
-
-
 @frozen
 class ForgottenRows:
     """The number of rows of an input's files that were forgotten, and of unreadable ones, for which the condition can't be decided."""

@@ -15,7 +15,6 @@ import numpy as np
 from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError, InputError, StateError, UsageError, first_line
-from ddcli.job.corrections import reopenings
 from ddcli.job.inputs import find_time
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
@@ -294,7 +293,7 @@ class _Old:
                 self.transaction,
                 self.path,
                 self.manifest.upper,
-                reopenings(self.manifest),
+                self.manifest.reopenings,
                 self.output.horizon,
                 owner.order if owner else (),
                 self.output.log,

@@ -33,7 +33,7 @@ from ddcli.sources.input_format import format_of, shared_time
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
 from ddcli.store.log.joint_files import read_versions
-from ddcli.store.log.pieces import Newest
+from ddcli.store.log.pieces import ConsumedRange, Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.log.writer import in_columns
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import Scan
     from ddcli.spec.model import InputSpec
     from ddcli.store.batch.file import BatchLayout
-    from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
@@ -433,24 +432,16 @@ class Slice(Protocol):
         """Return them so, or in the columns in which they were read."""
 
 
-class Feed(Protocol):
-    """The input of a source: `rows` updates or fewer."""
-
-    @property
-    def slices(self) -> Sequence[Slice]:
-        """Return their parts."""
-
-    @property
-    def rows(self) -> int:
-        """Return an upper bound of the number of its updates."""
-
-
 @frozen
 class InputSlice:
-    """The input of a source, wherever it is from (see `Feed`)."""
+    """The input of a source: its parts, and an upper bound of the number of its updates."""
 
     slices: Sequence[Slice]
     rows: int
+
+
+Feed = InputSlice | ConsumedRange
+"""The input of a source."""
 
 
 @frozen

@@ -32,7 +32,7 @@ from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, fields, foote
 from ddcli.store.state.document import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.files.access import Bytes
@@ -67,16 +67,16 @@ class JointFile:
 
     def add_file(self, path: Path, written: Written) -> None:
         """Add a copy of a Parquet file that other processes have written. Raises EngineError if its bytes are not those that were written."""
-        with _opened(path) as part, self._lock:
-            body = len(MAGIC) + self._groups.add(len(part), footer_of(len(part), part.read))
+        with _opened(path) as (size, read), self._lock:
+            body = len(MAGIC) + self._groups.add(size, footer_of(size, read))
             first = self._first()
-            found = checksum(part.read(0, first))
+            found = checksum(read(0, first))
             for start in range(first, body, BLOCK):
-                block = part.read(start, min(start + BLOCK, body))
+                block = read(start, min(start + BLOCK, body))
                 found = checksum(block, int(found, 16))
                 self._append(block)
-            found = checksum(part.read(body, len(part)), int(found, 16))
-            if Written(len(part), found) != written:
+            found = checksum(read(body, size), int(found, 16))
+            if Written(size, found) != written:
                 raise EngineError("a part of an output isn't what was written", place=str(path), hint="run again")
 
     def finish(self) -> Written:
@@ -107,36 +107,6 @@ class JointFile:
         self._checksum = checksum(data, int(self._checksum, 16))
 
 
-class _Mapped:
-    """A part in a file of this machine, which is mapped."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self._view = data
-
-    def __len__(self) -> int:
-        return len(self._view)
-
-    def read(self, start: int, end: int) -> bytes:
-        return self._view[start:end]
-
-
-class _Fetched:
-    """A part in an object store."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._path = path
-        self._size: int = path.head()["size"]
-
-    def __len__(self) -> int:
-        return self._size
-
-    def read(self, start: int, end: int) -> bytes:
-        if start == end:
-            return b""
-        (data,) = self._path.read_ranges([(start, end)])
-        return bytes(data)
-
-
 def footer_checksum(path: Path) -> str:
     """Return the checksum of a Parquet file's footer."""
     return checksum(read_footer(path))
@@ -144,17 +114,18 @@ def footer_checksum(path: Path) -> str:
 
 def read_footer(path: Path) -> bytes:
     """Return a Parquet file's footer with its length and magic. Raises ValueError for a file that has none."""
-    with _opened(path) as part:
-        return footer_of(len(part), part.read)
+    with _opened(path) as (size, read):
+        return footer_of(size, read)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_Mapped | _Fetched]:
+def _opened(path: Path) -> Iterator[tuple[int, Callable[[int, int], bytes]]]:
+    """Yield the size of a file, and a function that reads its bytes from a begin to an end: mapped here, fetched from an object store."""
     if isinstance(path, ObjectPath):
-        yield _Fetched(path)
+        yield path.head()["size"], lambda start, end: bytes(*path.read_ranges([(start, end)]))
         return
     with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield _Mapped(data)
+        yield len(data), lambda start, end: data[start:end]
 
 
 KEY = "dd.commits"

@@ -125,6 +125,11 @@ class Manifest:
         return replace(batches, bytes=batches.bytes + Size.of(ledgers).bytes)
 
     @property
+    def reopenings(self) -> int:
+        """Return how often the state was reopened: files that are written after a reopening have names of their own."""
+        return int(self.cache.get("reopenings", 0))
+
+    @property
     def secret_bytes(self) -> bytes:
         """Return the secret as bytes."""
         return bytes.fromhex(self.secret)
