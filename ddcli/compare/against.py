@@ -78,13 +78,45 @@ def compare_against(
     and neither checks nor budgets are judged.
     Raises StateError if there is no state, or if it is another pipeline's, and the errors of a run.
     """
-    return compare_on_newest(
-        state,
-        lambda manifest: _compare(
-            path, state, manifest, settings, added, without, select, memory, say, no_code=no_code, sampled=sampled
-        ),
-        say,
-    )
+
+    def attempt(manifest: Manifest) -> Differences:
+        request = base_request(path, state, manifest, memory, say)
+        refuse_code(request.spec, no_code=no_code)
+        known = same_outputs(request.state, manifest, request.outputs)
+        checks = {*request.spec.checks, *manifest.cache.get(KEPT, ())}
+        gone = [name for name in manifest.outputs if name not in known.values() and name not in checks]
+        present = [name for name in request.outputs if name not in checks]
+        chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
+        request, inputs = chosen_files(request, manifest, added, without)
+        computed = _reached(request, manifest, inputs)
+        found = Differences.of(chosen, [*known, *gone], request.outputs)
+        both = {name: known[name] for name in chosen if name in known and name in request.outputs}
+        if sampled is not None:
+            if computed.outputs and computed.spec.inputs.keys() <= manifest.inputs.keys():
+                bound = bind_remembered(computed, manifest)
+                found.notes = _notes(manifest, bound, bound.plan(manifest.cache["plan"]))
+            _compare_samples(found, request, [*both], known, sampled(request, manifest), settings, memory)
+            return found
+        with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
+            received = ReceivedUpdates(Path(scratch))
+            if computed.outputs:
+                planned: list[tuple[BoundPipeline, Plan]] = []
+                run = computed.asking(receives=received.add, planned=lambda *made: planned.append(made))
+                summary, exceeded = _effect(run, manifest, inputs)
+                found.notes = (*_notes(manifest, *planned[-1]), *exceeded)
+                found.failing = tuple(
+                    f"{one.title}: {one.words}"
+                    for one in summary.checks.values()
+                    if not one.passed and one.otherwise == "fail"
+                )
+            rows = _rows(request, manifest, both)
+            for name, before in both.items():
+                found.outputs[name] = _difference(
+                    request, manifest, name, before, rows[name], received, settings(name), memory
+                )
+        return found
+
+    return compare_on_newest(state, attempt, say)
 
 
 def compare_on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Callable[[str], None]) -> Found:
@@ -159,57 +191,6 @@ def _states_near(place: Path) -> list[Path]:
     folder = place.parent if place.suffix in ENDINGS else place
     found = {each.parent for below in ("*", f"{DEFAULT_STATE}/*") for each in folder.glob(f"{below}/manifest")}
     return sorted(found)[:MOST_STATES]
-
-
-def _compare(
-    path: Path,
-    state: Path,
-    manifest: Manifest,
-    settings: Callable[[str], Settings],
-    added: Sequence[tuple[str, Path]],
-    without: Sequence[Path],
-    select: Sequence[str],
-    memory: int | None,
-    say: Callable[[str], None],
-    *,
-    no_code: bool,
-    sampled: Sampled | None,
-) -> Differences:
-    request = base_request(path, state, manifest, memory, say)
-    refuse_code(request.spec, no_code=no_code)
-    known = same_outputs(request.state, manifest, request.outputs)
-    checks = {*request.spec.checks, *manifest.cache.get(KEPT, ())}
-    gone = [name for name in manifest.outputs if name not in known.values() and name not in checks]
-    present = [name for name in request.outputs if name not in checks]
-    chosen = chosen_outputs([*dict.fromkeys([*gone, *present])], select)
-    request, inputs = chosen_files(request, manifest, added, without)
-    computed = _reached(request, manifest, inputs)
-    found = Differences.of(chosen, [*known, *gone], request.outputs)
-    both = {name: known[name] for name in chosen if name in known and name in request.outputs}
-    if sampled is not None:
-        if computed.outputs and computed.spec.inputs.keys() <= manifest.inputs.keys():
-            bound = bind_remembered(computed, manifest)
-            found.notes = _notes(manifest, bound, bound.plan(manifest.cache["plan"]))
-        _compare_samples(found, request, [*both], known, sampled(request, manifest), settings, memory)
-        return found
-    with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
-        received = ReceivedUpdates(Path(scratch))
-        if computed.outputs:
-            planned: list[tuple[BoundPipeline, Plan]] = []
-            run = computed.asking(receives=received.add, planned=lambda *made: planned.append(made))
-            summary, exceeded = _effect(run, manifest, inputs)
-            found.notes = (*_notes(manifest, *planned[-1]), *exceeded)
-            found.failing = tuple(
-                f"{one.title}: {one.words}"
-                for one in summary.checks.values()
-                if not one.passed and one.otherwise == "fail"
-            )
-        rows = _rows(request, manifest, both)
-        for name, before in both.items():
-            found.outputs[name] = _difference(
-                request, manifest, name, before, rows[name], received, settings(name), memory
-            )
-    return found
 
 
 def _rows(request: Request, manifest: Manifest, outputs: Mapping[str, str]) -> dict[str, int]:

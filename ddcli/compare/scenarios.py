@@ -72,39 +72,33 @@ def scenarios(
     """
     wanted = read_scenarios(file)
     directory = read_request(pipeline, state, say=say).state
-    return compare_on_newest(
-        directory,
-        lambda manifest: _scenarios(
-            base_request(pipeline, directory, manifest, memory, say), manifest, wanted, no_code=no_code
-        ),
-        say,
-    )
 
+    def attempt(manifest: Manifest) -> dict[str, pl.DataFrame]:
+        request = base_request(pipeline, directory, manifest, memory, say)
+        refuse_code(request.spec, no_code=no_code)
+        if manifest.pipeline != request.digest:
+            hint = "run it first; `dd diff --against` shows what an edit would do"
+            raise UsageError(
+                "the pipeline has changed since its state was made", place=str(request.spec.path), hint=hint
+            )
+        changed = _changes_of_rows(request, manifest, wanted)
+        concerned = {}
+        if any(changed.values()):
+            from ddcli.driver.changed_rows import find_concerned
 
-def _scenarios(
-    request: Request, manifest: Manifest, wanted: Mapping[str, Scenario], *, no_code: bool
-) -> dict[str, pl.DataFrame]:
-    """Return the rows that come and go in scenarios over one commit."""
-    refuse_code(request.spec, no_code=no_code)
-    if manifest.pipeline != request.digest:
-        hint = "run it first; `dd diff --against` shows what an edit would do"
-        raise UsageError("the pipeline has changed since its state was made", place=str(request.spec.path), hint=hint)
-    changed = _changes_of_rows(request, manifest, wanted)
-    concerned = {}
-    if any(changed.values()):
-        from ddcli.driver.changed_rows import find_concerned
+            by_input: dict[str, list[RowChange]] = {}
+            for changes in changed.values():
+                for name, change in changes.items():
+                    by_input.setdefault(name, []).append(change)
+            concerned = find_concerned(request, manifest, by_input)
+        parts: dict[str, list[pl.DataFrame]] = {name: [] for name in request.outputs if name not in request.spec.checks}
+        for name, scenario in wanted.items():
+            for output, rows in _changes(request.deciding(concerned=concerned), manifest, scenario, changed[name]):
+                if output in parts:
+                    parts[output].append(rows.select(pl.lit(name).alias(SCENARIO), pl.all()))
+        return {output: pl.concat(each) for output, each in parts.items() if each}
 
-        by_input: dict[str, list[RowChange]] = {}
-        for changes in changed.values():
-            for name, change in changes.items():
-                by_input.setdefault(name, []).append(change)
-        concerned = find_concerned(request, manifest, by_input)
-    parts: dict[str, list[pl.DataFrame]] = {name: [] for name in request.outputs if name not in request.spec.checks}
-    for name, scenario in wanted.items():
-        for output, rows in _changes(request.deciding(concerned=concerned), manifest, scenario, changed[name]):
-            if output in parts:
-                parts[output].append(rows.select(pl.lit(name).alias(SCENARIO), pl.all()))
-    return {output: pl.concat(each) for output, each in parts.items() if each}
+    return compare_on_newest(directory, attempt, say)
 
 
 def _changes(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -98,7 +99,7 @@ def compare_table(request: Request, manifest: Manifest, name: str) -> tuple[str,
     if done is None or (done.log, done.upto) != place_in(log, spec, request.base):
         raise TableBehind("the table lacks the last commit: the next run completes it", place=spec.place.value)
     path = output_paths(request.state, manifest)[name]
-    change = _change(request, name, path, spec, log, manifest, list(log.files), 0, whole=True)
+    change = _change(request, name, path, spec, manifest, log, list(log.files), 0, whole=True)
     with _opened(spec, request, CommitKey(manifest.identity, name), Files(), None) as target:
         rows, others = target.difference(change)
     frame = decode(rows, change.layout, change.pool).with_columns(pl.Series(DIFF, rows[:, -1]))
@@ -134,6 +135,7 @@ def _follow(
             write_marks(directory, state.files, FollowerCommits(replace(known, left=target.left()), None))
             return False
         path = output_paths(request.state, manifest)[name]
+        change_of = partial(_change, request, name, path, spec, manifest)
         grown = _grown(known, log) if known is not None and known.log == identity else None
         rewrites = grown is not None and any(grown[name] != kind for name, kind in log.schema.items() if name in grown)
         newer = (
@@ -143,14 +145,12 @@ def _follow(
             target.check(None)
             known, newer = None, (list(log.files), 0)
         files, rows = newer
-        if known is not None and loader is not None and spec.table and 4 * _rows(files) >= _rows(log.files):
-            coming_change = _change(request, name, path, spec, log, manifest, files, rows, whole=False)
-            if loader.wants(coming_change):  # then tasks write the table anew
-                known, files, rows = None, list(log.files), 0
-        change = _change(request, name, path, spec, log, manifest, files, rows, whole=known is None)
+        large = known is not None and spec.table and 4 * _rows(files) >= _rows(log.files)
+        if large and loader is not None and loader.wants(change_of(log, files, rows, whole=False)):
+            known, files, rows = None, list(log.files), 0  # tasks write the table anew
+        change = change_of(log, files, rows, whole=known is None)
         if grown is not None:
-            before = _change(request, name, path, spec, replace(log, schema=grown), manifest, (), 0, whole=False)
-            change = replace(change, former=before.columns)
+            change = replace(change, former=change_of(replace(log, schema=grown), (), 0, whole=False).columns)
         number = number_after(max(held or 0, marks.done.number if marks.done else 0))
         coming = CommitRecord(number, identity, upto, columns=log.schema)
 
@@ -181,8 +181,8 @@ def _change(
     name: str,
     path: Path,
     spec: TargetSpec,
-    log: OutputEntry,
     manifest: Manifest,
+    log: OutputEntry,
     files: Sequence[FileEntry],
     known: int,
     *,

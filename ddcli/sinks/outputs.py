@@ -173,6 +173,11 @@ class OutputWriter:
         self._elsewhere[piece.name] += piece.files
 
     @property
+    def _commit(self) -> Transaction:
+        assert self.transaction is not None, "a dry run writes nothing"
+        return self.transaction
+
+    @property
     def most(self) -> int:
         """The bytes of a file that tasks write, before they begin another."""
         return sys.maxsize if self.whole else WHOLE
@@ -254,13 +259,12 @@ class OutputWriter:
 
     def _write(self, name: str, data: memoryview) -> None:
         """Write all updates of an output."""
-        assert self.transaction is not None, "a dry run writes nothing"
         if (newest := self._growing(name, len(data))) is not None:
             path = self.request.outputs[name] / newest.name
             longer = appended(read_checked(path, newest), newest, mark_of(path, newest.size), data)
             if longer is not None:
                 data, self._grown[name] = longer, newest
-        self._note(name, self.transaction.add_output(self._path(name), data), checksum(footer_in(data)))
+        self._note(name, self._commit.add_output(self._path(name), data), checksum(footer_in(data)))
         self.request.asked.progress.wrote(self._counts[name].rows, data.nbytes)
 
     def _growing(self, name: str, size: int) -> FileEntry | None:
@@ -283,22 +287,20 @@ class OutputWriter:
 
     def _joined(self, name: str, expected: int = 0) -> JointFile:
         """Return the file in the making of an output, which is begun for the `expected` bytes."""
-        assert self.transaction is not None, "a dry run writes nothing"
         with self._lock:
             if name not in self._joint:
-                self._joint[name] = self.transaction.join_output(self._path(name), expected)
+                self._joint[name] = self._commit.join_output(self._path(name), expected)
             return self._joint[name]
 
     def _finish(self, name: str) -> None:
         """Write the waiting updates of an output, or add the file that a task has made of all of them."""
-        assert self.transaction is not None, "a dry run writes nothing"
         waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
         for file in elsewhere:
             _check_here(file.path)
         if len(elsewhere) > 1:
             folder = self._path(name).with_suffix("")
-            paths = self.transaction.adopt_folder([file.path for file in elsewhere], folder)
-            number = self.transaction.number
+            paths = self._commit.adopt_folder([file.path for file in elsewhere], folder)
+            number = self._commit.number
             self._files[name] = [
                 FileEntry(
                     f"{folder.name}/{path.name}",
@@ -315,7 +317,7 @@ class OutputWriter:
             ]
             return
         for file in elsewhere:  # it gets another name, and is not copied
-            self.transaction.adopt_output(file.path, self._path(name))
+            self._commit.adopt_output(file.path, self._path(name))
             self._note(name, file.written, file.footer)
         if waiting and name not in self._joint:
             self._write(name, self._encoded(waiting)[0])
@@ -340,10 +342,9 @@ class OutputWriter:
 
     def _note(self, name: str, written: Written, footer: str) -> None:
         """Record the size and checksums of an output's file."""
-        assert self.transaction is not None, "a dry run writes nothing"
         path, rows = self._path(name), self._counts[name].rows
         lower = self.lower
-        first = commit = self.transaction.number
+        first = commit = self._commit.number
         if (before := self._grown.get(name)) is not None:
             rows, lower, first = before.rows + rows, before.lower, before.first
         facts = rows, written.size, written.checksum, lower, self.upper
@@ -353,13 +354,11 @@ class OutputWriter:
 
     def progress(self, directory: Path, horizon: int | None, name: str, log: str) -> None:
         """Write the progress of an output's log, which has an identity."""
-        assert self.transaction is not None, "a dry run writes nothing"
         order, tags = self.orders.get(name, ()), self.tags.get(name)
-        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order, log, tags)
+        write_progress(self._commit, directory, self.upper, self.reopenings, horizon, order, log, tags)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
-        assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         if known and known.schema != schema:
@@ -370,7 +369,7 @@ class OutputWriter:
             self._write_columns(name)
         directory = self.request.outputs[name]
         horizon = known.horizon if known else self.horizons.get(name)
-        log = known.log if known else log_identity(name, self.transaction.number)
+        log = known.log if known else log_identity(name, self._commit.number)
         self.progress(directory, horizon, name, log)
         files = more(known.files if known else (), self._files.get(name, ()))
         state, contents = self.request.state, self._contents(name, known)
@@ -398,12 +397,11 @@ class OutputWriter:
 
         A file that sums up older ones keeps its horizon, and no longer stands for other files. If a file is replaced, the log gets another identity, so that its readers begin anew.
         """
-        assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory, whole = self.request.outputs[name], self._path(name)
         files: list[FileEntry] = []
         before = list(known.files) if known else []
-        waiting = self.transaction.take_back(whole) if name in self._files and before else None
+        waiting = self._commit.take_back(whole) if name in self._files and before else None
         each = [(old, lower, upper, not at) for group, lower, upper in spans(before) for at, old in enumerate(group)]
         for old, lower, upper, first in each:
             place, own = directory / old.name, first and has_times(lower, upper)
@@ -417,7 +415,7 @@ class OutputWriter:
                 forgetting.kept.append(old)
             elif rows is None or not (rows.height or summary):
                 if is_there(place):
-                    self.transaction.retire(place)
+                    self._commit.retire(place)
                 forgetting.note(place, old.size, None, 0)
             elif (now := replaced(place, rows) if is_there(place) else rows) is None:
                 files.append(old)
@@ -430,14 +428,14 @@ class OutputWriter:
         if waiting and written:
             last = end_of(before)
             rows = rows_between(waiting, self.time, last)
-            self.transaction.state.files.remove(waiting)
+            self._commit.state.files.remove(waiting)
             added = self._part(whole, rows, replace(written, lower=last)) if rows.height else None
         if added:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
         files = files or self._without_rows(name, forgetting)
         horizon = self.horizons.get(name)
-        log = known.log if known and files == before else log_identity(name, self.transaction.number)
+        log = known.log if known and files == before else log_identity(name, self._commit.number)
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         path, contents = relative_output(self.request.state, directory), self._contents(name, None)
@@ -457,7 +455,6 @@ class OutputWriter:
         What has later times than all files gets a file of its own. Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
         log's times have been advanced. `columns` are enough to find few records; default: all.
         """
-        assert self.transaction is not None, "a dry run writes nothing"
         directory, layout, width = self.request.outputs[name], self.layouts[name], self.layouts[name].width
         files: list[FileEntry] = []
         found: list[tuple[Matrix, Matrix]] = []
@@ -488,12 +485,12 @@ class OutputWriter:
                     files.append(self._part(place, rows, old, summary and summary._replace(parts=()).metadata()))
                     forgetting.note(place, old.size, place, files[-1].size)
                 else:
-                    self.transaction.retire(place)
+                    self._commit.retire(place)
                     forgetting.note(place, old.size, None, 0)
         last = end_of(known.files)
         later = updates[between(times, last, ())]
         if len(later):
-            number, rows = self.transaction.number, output_frame(later, layout, pool, self.time)
+            number, rows = self._commit.number, output_frame(later, layout, pool, self.time)
             like = FileEntry("", 0, 0, "", last, self.upper, first=number, commit=number)
             files.append(self._part(self._path(name), rows, like))
             found.append((later[:0], later))
@@ -501,7 +498,7 @@ class OutputWriter:
         files = files or self._without_rows(name, forgetting)
         if files == [*known.files]:
             return known, found, horizon
-        log = log_identity(name, self.transaction.number)
+        log = log_identity(name, self._commit.number)
         self.progress(directory, known.horizon, name, log)
         self._hash(name, updates)
         return replace(known, files=files, log=log, contents=self._contents(name, known)), found, horizon
@@ -510,9 +507,8 @@ class OutputWriter:
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None
     ) -> FileEntry:
         """Write some of a log's rows as a file of its own, of the same times and commits as another; return its entry."""
-        assert self.transaction is not None, "a dry run writes nothing"
         data = frame_bytes(rows, self.time, metadata)
-        written = self.transaction.add_output(path, data)
+        written = self._commit.add_output(path, data)
         return replace(
             like,
             name=like.name or path.name,  # that of a folder's file has the folder's

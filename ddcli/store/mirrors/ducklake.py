@@ -92,20 +92,14 @@ class DuckLakeSource(TableSource):
         self._literal = not uri.startswith("duckdb")
         with open_catalogue(uri, file) as ask:
             facts = checked_facts(ask, self.place)
-            schema, _, name = table.rpartition(".")
-            found = ask(
-                "select t.table_id, t.table_uuid, t.begin_snapshot, s.path, s.path_is_relative, t.path, t.path_is_relative "
-                "from ducklake_table t join ducklake_schema s on s.schema_id = t.schema_id "
-                "where t.end_snapshot is null and s.end_snapshot is null and t.table_name = ? and s.schema_name = ?",
-                name, schema or "main",
-            )  # fmt: skip
-            if not found:
+            found = find_table(ask, *named(table))
+            if found is None:
                 raise InputError(
                     f"the catalogue has no table '{table}'",
                     place=self.place,
                     hint="name it with its schema: `main.orders`",
                 )
-            (self._table, identity, begin, *paths) = found[0]
+            self._table, identity, begin, *paths = found
             self.identity = str(identity)
             self._folder = str(locate(self._base, str(facts["data_path"])))
             self._below = within(self._folder, paths)
@@ -403,6 +397,24 @@ def checked_facts(ask: Ask, place: str) -> dict[str, Any]:
         hint = "copy the table to a lake without `encrypted`"
         raise InputError("the files of this DuckLake are encrypted, and such are not read", place=place, hint=hint)
     return facts
+
+
+def named(table: str) -> tuple[str, str]:
+    """Return the schema and the name of a table."""
+    schema, _, name = table.rpartition(".")
+    return schema or "main", name
+
+
+def find_table(ask: Ask, schema: str, name: str) -> tuple[Any, ...] | None:
+    """Return a table's number in the catalogue, its identity, the snapshot from which on it exists, and the paths that `within` takes; None if there is none."""
+    found = ask(
+        "select t.table_id, t.table_uuid, t.begin_snapshot, s.path, s.path_is_relative, t.path, t.path_is_relative "
+        "from ducklake_table t join ducklake_schema s on s.schema_id = t.schema_id "
+        "where t.end_snapshot is null and s.end_snapshot is null and t.table_name = ? and s.schema_name = ?",
+        name,
+        schema,
+    )
+    return found[0] if found else None
 
 
 def within(folder: str, paths: Sequence[Any]) -> str:

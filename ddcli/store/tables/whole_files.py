@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,62 +16,49 @@ from ddcli.store.tables.sheets import formula_without_value, names_of_sheet, she
 from ddcli.store.tables.text_kind import TextKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.store.tables.kinds import Footer
 
 
 class WholeFile(Parquet):
-    """A kind whose files are given to polars as frames."""
+    """A kind whose files are given to polars as frames, by functions: `columns` returns a file's columns, and `frames` yields its rows, some at a time."""
 
-    @abstractmethod
-    def frames(self, path: Path) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file, some at a time."""
+    def __init__(
+        self, name: str, columns: Callable[[Path], Footer], frames: Callable[[Path], Iterator[pl.DataFrame]]
+    ) -> None:
+        self.name, self._columns, self._frames = name, columns, frames
+
+    def footer(self, path: Path) -> Footer:
+        return self._columns(path)
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         return pl.concat([self._scan(path) for path in paths])
 
     def _scan(self, path: Path) -> pl.LazyFrame:
         fitting = {name: dtype for name, dtype in self.footer(path).items() if not isinstance(dtype, Unfit)}
-        return lazy_frame(partial(self.frames, path), pl.Schema(fitting))
-
-
-class Orc(WholeFile):
-    """ORC, as pyarrow reads it."""
-
-    name = ORC
-
-    def footer(self, path: Path) -> Footer:
-        with unpacked_file(path) as file:
-            table = _orc(file).schema.empty_table()
-        return dict(pl.DataFrame(table).schema)
-
-    def frames(self, path: Path) -> Iterator[pl.DataFrame]:
-        import pyarrow as pa
-
-        with unpacked_file(path) as file:
-            found = _orc(file)
-            for stripe in range(found.nstripes):
-                try:
-                    yield pl.DataFrame(pa.Table.from_batches([found.read_stripe(stripe)]))
-                except (pa.ArrowException, OSError) as error:
-                    raise damaged_file(error) from None
-
-
-class Avro(WholeFile):
-    """Avro, as polars reads it by another schema."""
-
-    name = AVRO
-
-    def footer(self, path: Path) -> Footer:
-        return {name: Unfit(kind) if isinstance(kind, str) else kind for name, kind in columns_of_avro(path).items()}
-
-    def frames(self, path: Path) -> Iterator[pl.DataFrame]:
-        yield frame_of_avro(path)
+        return lazy_frame(partial(self._frames, path), pl.Schema(fitting))
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
-        return find_no_time(path, columns)
+        return find_no_time(path, columns) if self.name == AVRO else None
+
+
+def _columns_of_orc(path: Path) -> Footer:
+    with unpacked_file(path) as file:
+        return dict(pl.DataFrame(_orc(file).schema.empty_table()).schema)
+
+
+def _stripes_of_orc(path: Path) -> Iterator[pl.DataFrame]:
+    import pyarrow as pa
+
+    with unpacked_file(path) as file:
+        found = _orc(file)
+        for stripe in range(found.nstripes):
+            try:
+                yield pl.DataFrame(pa.Table.from_batches([found.read_stripe(stripe)]))
+            except (pa.ArrowException, OSError) as error:
+                raise damaged_file(error) from None
 
 
 def _orc(file: object) -> Any:
@@ -85,7 +71,19 @@ def _orc(file: object) -> Any:
         raise damaged_file(error) from None
 
 
-WHOLE = {kind.name: kind for kind in (Orc(), Avro())}
+def _columns_of_avro(path: Path) -> Footer:
+    return {name: Unfit(kind) if isinstance(kind, str) else kind for name, kind in columns_of_avro(path).items()}
+
+
+def _rows_of_avro(path: Path) -> Iterator[pl.DataFrame]:
+    yield frame_of_avro(path)
+
+
+WHOLE = {
+    ORC: WholeFile(ORC, _columns_of_orc, _stripes_of_orc),
+    AVRO: WholeFile(AVRO, _columns_of_avro, _rows_of_avro),
+}
+"""ORC, as pyarrow reads it, and Avro, as polars reads it by another schema."""
 
 MIDNIGHT = " 00:00:00"
 """The time of a cell that is a date and is shown with a time."""

@@ -171,9 +171,6 @@ class DatabaseTable(LedgerTable, Target):
     def left(self) -> dict[str, Any]:
         return self._stated
 
-    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
-        """Do nothing: a transaction that was not committed leaves nothing."""
-
     def _claims(self, connection: Any) -> list[Claim]:
         """Return the claims on this table in our own. All tables with claims are beside it, so the last part of a name distinguishes them."""
         claims = [

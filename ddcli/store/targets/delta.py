@@ -7,17 +7,14 @@ since our last commit, it is not imported.
 
 from __future__ import annotations
 
-import io
 import json
 import time as clock
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from ddcli.errors import EngineError, StateError, first_line
-from ddcli.store.files.access import check_names, is_there, read_bytes
+from ddcli.store.files.access import check_names, is_there
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
@@ -27,9 +24,10 @@ from ddcli.store.targets.mark import other_columns, overtaken
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import polars as pl
     from deltalake import DeltaTable
     from deltalake import Schema as DeltaSchema
 
@@ -99,9 +97,6 @@ class DeltaTarget(FileTable):
             else:
                 raise other_columns(self.place)
 
-    def read(self, name: str) -> pl.DataFrame:
-        return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
-
     def writer(self, footer: Mapping[str, str]) -> Write:
         return partial(_write, self._directory, self._files, dict(footer) or None)
 
@@ -124,9 +119,6 @@ class DeltaTarget(FileTable):
             raise overtaken(self.place)
         self._version, self._metadata = version, None
         self._tidy()
-
-    def sweep(self, number: int, names: Collection[str]) -> None:
-        self.remove_others(self._files, self._directory, number, names)
 
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         super().discard(number, pieces)

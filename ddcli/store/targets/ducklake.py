@@ -19,16 +19,15 @@ import polars as pl
 
 from ddcli.errors import EngineError, InputError, StateError
 from ddcli.expressions.tree import delimited
-from ddcli.store.files.access import read_bytes
 from ddcli.store.files.objects import locate
-from ddcli.store.mirrors.ducklake import checked_facts, open_catalogue, within
+from ddcli.store.mirrors.ducklake import checked_facts, find_table, named, open_catalogue, within
 from ddcli.store.mirrors.ducklake_columns import KINDS
 from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, other_columns, overtaken, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -77,8 +76,7 @@ class DuckLakeTarget(FileTable):
     def __init__(self, uri: str, file: Path, table: str, key: CommitKey, files: Files, *, contents: bool) -> None:
         super().__init__(place_of(uri) if uri.startswith("postgres") else uri, key, contents=contents)
         self._uri, self._file, self._files = uri, file, files
-        schema, _, self._table = table.rpartition(".")
-        self._schema = schema or "main"
+        self._schema, self._table = named(table)
         self._columns: Schema = {}
         self._numbers: dict[Names, int] = {}
         self._written: dict[str, tuple[int, int, list[tuple[Names, Any]]]] = {}
@@ -86,6 +84,7 @@ class DuckLakeTarget(FileTable):
             facts = checked_facts(ask, self.place)
             self._data = str(locate(file.parent, str(facts["data_path"])))
             self._found = self._look(ask)
+        self._directory = locate(file.parent, self._found.folder)
 
     @contextmanager
     def _catalogue(self, *, write: bool = False) -> Iterator[Ask]:
@@ -98,14 +97,10 @@ class DuckLakeTarget(FileTable):
 
     def _look(self, ask: Ask) -> _Found:
         """Return the table as it is; where there is none, with the number -1."""
-        found = ask(
-            "select t.table_id, s.path, s.path_is_relative, t.path, t.path_is_relative from ducklake_table t join ducklake_schema s on s.schema_id = t.schema_id "
-            "where t.end_snapshot is null and s.end_snapshot is null and t.table_name = ? and s.schema_name = ?",
-            self._table, self._schema,
-        )  # fmt: skip
-        if not found:
+        found = find_table(ask, self._schema, self._table)
+        if found is None:
             return self._missing(ask)
-        table, *paths = found[0]
+        table, _, _, *paths = found
         rows = ask(
             "select column_id, column_name, column_type, nulls_allowed, parent_column from ducklake_column where table_id = ? and end_snapshot is null order by column_order",
             table,
@@ -157,9 +152,6 @@ class DuckLakeTarget(FileTable):
     def number(self) -> int | None:
         return self._found.number
 
-    def left(self) -> dict[str, Any]:
-        return {}
-
     def names(self) -> set[str]:
         if self._found.altered:
             raise strange(self.place, f"another program has changed rows of the table '{self._table}'")
@@ -173,9 +165,6 @@ class DuckLakeTarget(FileTable):
         self._numbers = dict(self._found.numbers)
         for path in wanted:
             self._numbers.setdefault(path, max(self._numbers.values(), default=0) + 1)
-
-    def read(self, name: str) -> pl.DataFrame:
-        return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
     def writer(self, footer: Mapping[str, str]) -> Write:
         import pyarrow as pa
@@ -293,13 +282,6 @@ class DuckLakeTarget(FileTable):
             f"update ducklake_table_stats set next_row_id = ?, record_count = {total.format('record_count')}, file_size_bytes = {total.format('file_size_bytes')} where table_id = ?",  # noqa: S608
             row, table, table, table,
         )  # fmt: skip
-
-    def sweep(self, number: int, names: Collection[str]) -> None:
-        self.remove_others(self._files, self._directory, number, names)
-
-    @property
-    def _directory(self) -> Path:
-        return locate(self._file.parent, self._found.folder)
 
 
 def _described(columns: Schema) -> dict[Names, _Column]:

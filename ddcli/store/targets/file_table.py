@@ -24,7 +24,7 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError, first_line
-from ddcli.store.files.access import is_directory, is_there, reading
+from ddcli.store.files.access import is_directory, is_there, read_bytes, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.parquet.pages import CHUNK, LEVEL
 from ddcli.store.tables.file_identity import size_and_time
@@ -163,6 +163,9 @@ class FileTable(Target):
 
     loader: Loader | None = None
     """Has tasks write the files of a heavy change, if set."""
+    _directory: Path
+    """The folder of the files, unless they are behind another package's file IO, which reads and lists them then."""
+    _files: Files
 
     def __init__(self, place: str, key: CommitKey, *, contents: bool) -> None:
         self.place, self.key, self.contents = place, key, contents
@@ -176,9 +179,9 @@ class FileTable(Target):
     def make(self, columns: Schema, former: Schema | None) -> None:
         """Make the table, without rows, unless it exists. One with the `former` columns gets these by evolution of its schema; one with others is refused."""
 
-    @abstractmethod
     def read(self, name: str) -> pl.DataFrame:
         """Return the rows of a file."""
+        return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
     @abstractmethod
     def writer(self, footer: Mapping[str, str]) -> Write:
@@ -192,16 +195,14 @@ class FileTable(Target):
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         """Add files to the table and remove others, under a number, all or nothing."""
 
-    @abstractmethod
     def sweep(self, number: int, names: Collection[str]) -> None:
         """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
-
-    def remove_others(self, files: Files, directory: Path, number: int, names: Collection[str]) -> None:
-        """Remove other files than these that tasks have written to a directory for a commit."""
-        if is_directory(directory):
-            ours = f"{self.prefix}{number:016x}-"
-            others = [path for path in directory.iterdir() if path.name.startswith(ours) and path.name not in names]
-            files.remove_all(others)
+        if is_directory(self._directory):
+            ours = self._name(number)
+            others = [
+                path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names
+            ]
+            self._files.remove_all(others)
 
     def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
         """Remove the files of a commit that the table doesn't have: a driver that died had not announced the files that tasks were writing."""
@@ -226,7 +227,7 @@ class FileTable(Target):
             announce(())
             if change.whole or change.former is not None:
                 self.make(change.columns, change.former)
-            made = self.loader.load(change, number, f"{self.prefix}{number:016x}-", self.writer(change.footer))
+            made = self.loader.load(change, number, self._name(number), self.writer(change.footer))
             announce([piece for piece, _ in made])
             for piece, facts in made:
                 self.adopt(piece.name, facts)
@@ -281,8 +282,9 @@ class FileTable(Target):
             new.append((piece, partial(pl.DataFrame.clone, rows)))
         return new
 
-    def _name(self, number: int, at: int) -> str:
-        return f"{self.prefix}{number:016x}-{at:05d}.parquet"
+    def _name(self, number: int, at: int | None = None) -> str:
+        """Return the name of a file of a commit, by its place, or the beginning of all names."""
+        return f"{self.prefix}{number:016x}-{'' if at is None else f'{at:05d}.parquet'}"
 
 
 def arrow_schema(columns: Schema) -> pa.Schema:

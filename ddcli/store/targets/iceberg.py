@@ -69,11 +69,8 @@ class IcebergTarget(FileTable):
         found = None if self._table is None else self._table.properties.get(self._property)
         return None if found is None else int(found)
 
-    def left(self) -> dict[str, Any]:
-        return {}
-
     def names(self) -> set[str]:
-        return {*self._files()}
+        return {*self._data_files()}
 
     def make(self, columns: Schema, former: Schema | None) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -104,7 +101,7 @@ class IcebergTarget(FileTable):
 
     def read(self, name: str) -> pl.DataFrame:
         assert self._table is not None, "it has the file"
-        with self._errors(), self._table.io.new_input(self._files()[name].file_path).open() as file:
+        with self._errors(), self._table.io.new_input(self._data_files()[name].file_path).open() as file:
             return pl.read_parquet(io.BytesIO(file.read()))
 
     def writer(self, footer: Mapping[str, str]) -> Write:
@@ -127,7 +124,7 @@ class IcebergTarget(FileTable):
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
-        table, files = self._table, self._files()
+        table, files = self._table, self._data_files()
         assert table is not None, "it is made before its files"
         properties = {self._property: str(number)}
         if table.properties.get(RETRIES) != "0":
@@ -147,7 +144,7 @@ class IcebergTarget(FileTable):
     def sweep(self, number: int, names: Collection[str]) -> None:
         if self._table is None:
             return
-        ours = f"{self.prefix}{number:016x}-"
+        ours = self._name(number)
         files: TableFiles = self._table.io  # type: ignore[assignment] # by `with_own_files`
         with self._errors():
             for name in files.names(self._path("")):
@@ -181,7 +178,7 @@ class IcebergTarget(FileTable):
         assert self._table is not None, "files are in the table"
         return f"{self._table.location().rstrip('/')}/data/{name}"
 
-    def _files(self) -> dict[str, DataFile]:
+    def _data_files(self) -> dict[str, DataFile]:
         """Return the files that the table has, by their names."""
         if self._table is None:
             return {}

@@ -122,9 +122,6 @@ class SparkTable(Target):
     def left(self) -> dict[str, Any]:
         return self._stated | {"rows": not self._is_empty()}
 
-    def discard(self, number: int, pieces: Sequence[TableFile]) -> None:
-        """Do nothing: a commit that was under way is made good by the next one."""
-
     def _properties(self) -> dict[str, str] | None:
         """Return the properties of the table, None if it doesn't exist."""
         with self._errors():
