@@ -96,7 +96,6 @@ SAMPLE = re.compile(r"\s*(.+?)\s*%\s*(\d{1,18})\s*=\s*(\d{1,18})\s*")
     "--without",
     metavar="FILE",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="With --against: leave out the rows of this input file, as `dd retract` would; repeatable.",
 )
 @click.option(
@@ -146,7 +145,7 @@ def command(
     base: str | None,
     against: str | None,
     added: tuple[str, ...],
-    without: tuple[Path, ...],
+    without: tuple[str, ...],
     sample: str | None,
     plain: bool,
     select: tuple[str, ...],
@@ -231,7 +230,7 @@ def command(
             locate(Path.cwd(), against),
             settings,
             added=added_files(added),
-            without=without,
+            without=[locate(Path.cwd(), text) for text in without],
             select=select,
             memory=memory,
             no_code=no_code,
@@ -300,7 +299,7 @@ def _of_branch(side: str) -> str:
     return path if name == "main" else str(branch_file(Path(path), name))
 
 
-def _refuse_files(added: Sequence[str], without: Sequence[Path], against: str | None, sample: str | None) -> None:
+def _refuse_files(added: Sequence[str], without: Sequence[str], against: str | None, sample: str | None) -> None:
     """Raise UsageError for files and a sample that fit no comparison."""
     if sample is not None and against is None:
         raise UsageError("--sample is for --against", hint="name the state: --against .dd/orders")

@@ -22,6 +22,47 @@ def test_a_merge_equals_a_run_over_the_union(tmp_path, bucket, case):
     merged(History(tmp_path, chance("branch in a store", case), bucket), steps=4)
 
 
+ORDERS = """\
+name: p
+state: BUCKET/state
+clock: arrival
+inputs: {orders: {path: BUCKET/in/, columns: {region: string, amount: int64}}}
+collections: {totals: {from: orders, apply: [{reduce: {by: [region], total: sum(amount)}}]}}
+outputs: {totals: BUCKET/out/}
+"""
+
+
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
+def test_files_of_a_bucket_are_added_and_left_out(shop, bucket):
+    """By a scenario, a comparison, a branch and its merge; an added file that is moved into the input has been read."""
+    shop.write("p.yaml", ORDERS.replace("BUCKET", str(bucket)))
+    for name, row in {"in/1.csv": "a,1", "in/2.csv": "b,20", "more/3.csv": "b,300"}.items():
+        (bucket / name).put(f"region,amount\n{row}\n".encode())
+
+    def totals(output):
+        result = shop("log", f"{bucket}/{output}", "--as-of", "latest", "-o", "csv")
+        return dict(line.split(",")[:2] for line in result.out.splitlines()[1:])
+
+    assert shop("run", "p.yaml").code == 0
+    more = ("--with", f"orders+={bucket}/more/3.csv")
+    shop.write("s.yaml", f"more: {{with: 'orders+={bucket}/more/3.csv'}}\nless: {{without: '{bucket}/in/2.csv'}}\n")
+    result = shop("run", "p.yaml", "--scenarios", "s.yaml")
+    changes = [line.split() for line in result.out.splitlines()[2:]]
+    assert changes == [["more", "b", "20", "-1"], ["more", "b", "320", "1"], ["less", "b", "20", "-1"]], result
+    for change, said in ((more, "total: 20 -> 320"), (("--without", f"{bucket}/in/2.csv"), 'region="b"  total=20')):
+        result = shop("diff", "--against", f"{bucket}/state", "p.yaml", "--key", "region", *change)
+        assert (result.code, said in result.out) == (1, True), result
+    assert shop("branch", "new", "q", "p.yaml").code == 0
+    assert shop("run", "p.yaml", "--branch", "q", *more).code == 0
+    assert (totals("out"), totals("out@q")) == ({"a": "1", "b": "20"}, {"a": "1", "b": "320"})
+    assert shop("branch", "merge", "q", "p.yaml").code == 0
+    (bucket / "in/3.csv").put((bucket / "more/3.csv").read_bytes())
+    (bucket / "more/3.csv").unlink()
+    for command in (("run", "p.yaml"), ("verify", "p.yaml", "--all")):
+        assert shop(*command).code == 0
+    assert totals("out") == {"a": "1", "b": "320"}
+
+
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_credentials_that_may_only_read(shop, bucket, monkeypatch):
     """Answer all questions about a state, and leave nothing behind; what writes is refused."""

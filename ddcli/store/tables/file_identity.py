@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ddcli.errors import InputError
 from ddcli.store.files.access import naming
 from ddcli.store.files.gate import one_by_one
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import tag_of
 
 if TYPE_CHECKING:
@@ -48,13 +48,26 @@ RESTORE = (
 OTHER_CONTENT = "it has the same size and other content"
 
 
-def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
-    """Return the archived or forgotten file that a file is: an archived one must be the very same, which was not moved yet."""
+def taken_again(root: Path, base: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
+    """Return the archived or forgotten file that a file is: an archived one must be the very same, which was not moved yet.
+
+    An object gets another time when it is moved, so an added one that came into its input is known by its tag.
+    """
     for before in known:
-        same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
-        if same and has_content(root, now, before):
+        timed = before.forgotten or now.mtime_ns == before.mtime_ns
+        if now.size != before.size or not (timed or now.fingerprint) or not has_content(root, now, before):
+            continue
+        if timed or not _is_copied(locate(base, before.archived)):
             return before
     return None
+
+
+def _is_copied(path: Path) -> bool:
+    """Return whether an object is the copy that a run has put into an archive."""
+    try:
+        return isinstance(path, ObjectPath) and bool(path.copy_of())
+    except FileNotFoundError:
+        return False
 
 
 def is_file(file: InputFile, path: Path) -> bool:

@@ -168,7 +168,7 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
     root, found, _ = glimpsed
     names = _by_path(file for file in consumed if file.archived and not file.withdrawn)
     try:
-        each = [(taken_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
+        each = [(taken_again(root, base, file, names.get(file.path, ())), root / file.path) for file in found]
     except OSError:  # one went away meanwhile: another run will see
         return []
     return [(file, place) for file, place in each if file is not None]
@@ -221,7 +221,7 @@ def _sorted_out(
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
         before = known.pop(file.path, None)
-        if before is None and (again := taken_again(root, file, names.get(file.path, ()))) is not None:
+        if before is None and (again := taken_again(root, base, file, names.get(file.path, ()))) is not None:
             apart.pop(again.key)
             unmoved += [again] if again.archived else []
             (done if again.done else waiting).append(again if again.archived else _remembered(again, file))

@@ -270,7 +270,7 @@ class Listing:
             return file
         if isinstance(path, ObjectPath):
             entry = path.head()
-            mark = tag_of(entry) if path == self.root / file.path else path.copy_of()
+            mark = (path != self.root / file.path and path.copy_of()) or tag_of(entry)
             return replace(file, size=entry["size"], fingerprint=mark)
         size = path.stat().st_size
         return replace(file, size=size, fingerprint=fingerprint(path, size))
@@ -304,8 +304,9 @@ class Listing:
             if isinstance(path, ObjectPath):
                 if file.path in self.limits:
                     continue
-                # The listing has compared a file in the input; the reader reports one that is missing from the archive.
-                if path != self.root / file.path and path.is_file() and not path.is_copy(file.fingerprint):
+                # The listing has compared a file in the input; the reader reports one that is missing from the archive. An added file is no copy.
+                apart = path != self.root / file.path and path.is_file()
+                if apart and not path.is_copy(file.fingerprint) and tag_of(path.head()) != file.fingerprint:
                     raise _changed(path, OTHER_CONTENT)
                 continue
             if not file.fingerprint or file.path in self.limits:
