@@ -287,7 +287,7 @@ class Node:
         return None
 
     def keeps_state(self, times: int) -> bool:
-        """Return whether a physical node keeps state, for times with `times` coordinates."""
+        """Return whether a physical node keeps state, for times with `times` coordinates. Where it is forgotten, the next change of the pipeline drops the state."""
         return False
 
     @property

@@ -259,4 +259,6 @@ def test_the_plan_knows_which_nodes_keep_state(case):
     asked = Asked()
     assemble(graph, Scope(nt), asked, Pool(SECRET), lambda label, updates: None, case.time_types)
     told = {node.fingerprint for node in graph.nodes if node.keeps_state(nt)}
-    assert told == {identity.removesuffix(WAITING) for identity in asked.identities}
+    kept = {identity.removesuffix(WAITING) for identity in asked.identities}
+    wrong = {type(node).__name__ for node in graph.nodes if node.fingerprint in told ^ kept}
+    assert told == kept, f"`keeps_state` is wrong in {', '.join(sorted(wrong))}"
