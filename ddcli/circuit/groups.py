@@ -275,8 +275,8 @@ def gathered_function(
     return evaluate
 
 
-@aggregates.register(groupings.PythonGroup)
-def _(node: groupings.PythonGroup, pool: Pool) -> list[Aggregate]:
+@aggregates.register(groupings.PythonReduce)
+def _(node: groupings.PythonReduce, pool: Pool) -> list[Aggregate]:
     """Call a Python function `(key, [(value, count), ...]) -> [(value, count), ...]` a group.
 
     Key and values are tuples of Python values in the order of their columns.

@@ -367,11 +367,11 @@ def command(
             return
         found = profile_of(pipeline, state, summary) if profile and summary.changed else None
         if output == "json":
-            say(json_text(summary.to_json() | ({"operators": found.to_json()} if found else {})))
+            say(json_text(summary.to_json() | ({"operators": found.operators} if found else {})))
         else:
             speaker.summary(summary, verbose=verbose)
             if found:
-                speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.to_json())
+                speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.operators)
 
     with ending(speaker, records, skips=skips):
         if standby is not None:

@@ -110,7 +110,7 @@ class Telemetry:
         from ddcli.render.text import profile
 
         try:
-            return profile(explain(pipeline, self._state), summary).to_json() if summary.changed else []
+            return profile(explain(pipeline, self._state), summary).operators if summary.changed else []
         except DdError:  # the file was edited while the run was at work
             return []
 

@@ -25,7 +25,7 @@ from ddcli.job.paths import problems_of
 from ddcli.job.request import CallOptions, Request
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.privacy import previewed
-from ddcli.render.rows import WRITERS, batches
+from ddcli.render.rows import batches, write_rows
 from ddcli.screen import visible
 from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import real
@@ -114,16 +114,10 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
         raise UsageError("the file exists already", place=str(target), hint="--force replaces it")
     rows = log.as_of(as_of)
     with _new_file(target) as file:
-        writer = WRITERS[kind](file)
-        count = 0
         try:
-            for batch in batches(rows):
-                table = _repeated(batch, log)
-                writer.add(table)
-                count += table.height
+            count, _ = write_rows((_repeated(batch, log) for batch in batches(rows)), kind, file, hides=False)
         except READ_ERRORS as error:
             raise log.refusal(error) from None
-        writer.end()
     return count
 
 

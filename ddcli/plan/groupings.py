@@ -209,9 +209,14 @@ class Grouped(Node, ABC):
         return ()
 
 
-class PythonReduce(Grouped):
-    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
+class PythonReduce(Grouped, physical.OfGroups):
+    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns.
 
+    The engine computes it over an arrangement by the groups' columns. State.
+    """
+
+    kind: ClassVar[str] = "reduce"
+    physical_name: ClassVar[str] = "PythonGroup"
     values: tuple[str, ...]
     function: str
 
@@ -224,8 +229,22 @@ class PythonReduce(Grouped):
         columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(self.by + self.values)}
         prepared, key = grouped(child, columns, self.by)
         schema = {name: prepared.schema[name] for name in key} | self.schema
-        group = PythonGroup((arrange(prepared, key),), schema, key, self.values, self.function)
+        group = replace(self, inputs=(arrange(prepared, key),), schema=schema, by=key)
         return conform(group, lowering.schema(self), fuse=True)
+
+    def keeps_state(self, times: int) -> bool:
+        return True
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        return emitted_of_groups(self, self.by, inputs, past)
+
+    def details(self) -> list[str]:
+        return [f"by {words.key(self.by, {})}", self.function]
+
+    @property
+    def groups(self) -> str:
+        names = [name for name in self.by if name != ALL]
+        return words.key(names, {}) if names else ""
 
 
 class Computed(Node):
@@ -287,32 +306,6 @@ class Accumulate(Computed):
 
 class Group(Computed, physical.OfGroups):
     """A reduction that reads the rows of its groups: `Arrangement` input, one value for each call, kept beside it. State."""
-
-
-class PythonGroup(physical.OfGroups):
-    """A reduction by a Python function over an `Arrangement` input. State."""
-
-    kind: ClassVar[str] = "reduce"
-    by: tuple[str, ...]
-    values: tuple[str, ...]
-    function: str
-
-    def column_origins(self) -> Origins:
-        return {name: [(0, name)] for name in self.by}
-
-    def keeps_state(self, times: int) -> bool:
-        return True
-
-    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
-        return emitted_of_groups(self, self.by, inputs, past)
-
-    def details(self) -> list[str]:
-        return [f"by {words.key(self.by, {})}", self.function]
-
-    @property
-    def groups(self) -> str:
-        names = [name for name in self.by if name != ALL]
-        return words.key(names, {}) if names else ""
 
 
 class Threshold(physical.OfGroups):

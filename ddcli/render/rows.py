@@ -57,125 +57,95 @@ def write_rows(
     frames: Iterable[pl.DataFrame], form: RowFormat, out: BinaryIO, limit: int | None = None, *, hides: bool = True
 ) -> tuple[int, bool]:
     """Write batches of rows, at least one, perhaps empty; return the number of rows, and whether `limit` cut them. Columns with tags are digests, unless it `hides` none."""
-    writer = WRITERS[form](out)
     rows, cut = 0, False
-    for frame in frames if limit is None else first(frames, limit):
-        room = frame.height if limit is None else limit - rows
-        cut = frame.height > room
-        shown = frame.head(room)
-        writer.add(preview_frame(shown) if hides else shown)
-        rows += min(frame.height, room)
-    writer.end()
+
+    def kept() -> Iterator[pl.DataFrame]:
+        nonlocal rows, cut
+        for frame in frames if limit is None else first(frames, limit):
+            shown = frame if limit is None else frame.head(limit - rows)
+            cut = frame.height > shown.height
+            rows += shown.height
+            yield preview_frame(shown) if hides else shown
+
+    WRITERS[form](kept(), out)
     out.flush()
     return rows, cut
 
 
-class _Writer:
-    """The writer of batches of rows with the same columns."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self.out = out
-        self.begun = False
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Write a batch."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """Write the end of the table, after all batches."""
+def _write_json_lines(frames: Iterator[pl.DataFrame], out: BinaryIO) -> None:
+    out.writelines(_json_lines(frame) for frame in frames)
 
 
-class _JsonLines(_Writer):
-    def add(self, frame: pl.DataFrame) -> None:
-        self.out.write(_json_lines(frame))
-
-
-class _Json(_Writer):
-    """The writer of a JSON array with a line for each row."""
-
-    def add(self, frame: pl.DataFrame) -> None:
+def _write_json(frames: Iterator[pl.DataFrame], out: BinaryIO) -> None:
+    """Write a JSON array with a line for each row."""
+    between = b"["
+    for frame in frames:
         if not frame.is_empty():
-            self.out.write((b",\n" if self.begun else b"[") + _json_lines(frame)[:-1].replace(b"\n", b",\n"))
-            self.begun = True
-
-    def end(self) -> None:
-        self.out.write(b"]\n" if self.begun else b"[]\n")
+            out.write(between + _json_lines(frame)[:-1].replace(b"\n", b",\n"))
+            between = b",\n"
+    out.write(b"[]\n" if between == b"[" else b"]\n")
 
 
-class _Csv(_Writer):
-    """The writer of CSV with a header, as inputs are read: an empty field is null, two quotes are empty text."""
-
-    def add(self, frame: pl.DataFrame) -> None:
+def _write_csv(frames: Iterator[pl.DataFrame], out: BinaryIO) -> None:
+    """Write CSV with a header, as inputs are read: an empty field is null, two quotes are empty text."""
+    for at, frame in enumerate(frames):
         texts = [as_text(column) if _needs_text(column.dtype) else column for column in frame]
-        if self.out.isatty():  # CSV has no escapes: a file gets the text as it is, a screen gets it visible
+        if out.isatty():  # CSV has no escapes: a file gets the text as it is, a screen gets it visible
             texts = [visible_column(column) if column.dtype == pl.String else column for column in texts]
             texts = [column.rename(visible(column.name)) for column in texts]
-        self.out.write(pl.DataFrame(texts).write_csv(include_header=not self.begun).encode())
-        self.begun = True
+        out.write(pl.DataFrame(texts).write_csv(include_header=not at).encode())
 
 
-class _Tables(_Writer):
-    """The writer of a file of Arrow tables, by pyarrow: Parquet, or Arrow IPC."""
+def _write_arrow(frames: Iterator[pl.DataFrame], out: BinaryIO, *, parquet: bool) -> None:
+    """Write Arrow tables, by pyarrow: as Parquet, or as Arrow IPC."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __init__(self, out: BinaryIO, form: RowFormat) -> None:
-        super().__init__(out)
-        self._form = form
-        self._file: Any = None
-
-    def add(self, frame: pl.DataFrame) -> None:
+    file: Any = None
+    for frame in frames:
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if self._file is None and self._form == "parquet":
-            import pyarrow.parquet as pq
-
-            self._file = pq.ParquetWriter(self.out, table.schema, compression="zstd")
-        elif self._file is None:
-            import pyarrow as pa
-
-            self._file = pa.ipc.new_file(self.out, table.schema)
-        self._file.write_table(table)
-
-    def end(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if file is None:
+            file = (
+                pq.ParquetWriter(out, table.schema, compression="zstd")
+                if parquet
+                else pa.ipc.new_file(out, table.schema)
+            )
+        file.write_table(table)
+    file.close()
 
 
-class _TextTable(_Writer):
-    """The writer of text in columns under their names, numbers to the right; a later page may have wider columns."""
-
-    def add(self, frame: pl.DataFrame) -> None:
-        if not self.begun:
-            self._guarded = in_actions()
-            self._widths = [len(visible(name)) for name in frame.columns]
-            self._right = [kind.is_numeric() for kind in frame.dtypes]
-        texts = pl.DataFrame([shown(column) for column in frame])
-        for page in texts.iter_slices(PAGE):
+def _write_text(frames: Iterator[pl.DataFrame], out: BinaryIO) -> None:
+    """Write text in columns under their names, numbers to the right; a later page may have wider columns."""
+    guarded, head, widths = in_actions(), list[str](), list[int]()
+    for at, frame in enumerate(frames):
+        right = [kind.is_numeric() for kind in frame.dtypes]
+        if not at:
+            head = [*map(visible, frame.columns)]
+            widths = [*map(len, head)]
+        lines: list[Sequence[str]] = [] if at else [head]
+        for page in pl.DataFrame([shown(column) for column in frame]).iter_slices(PAGE):
             longest = page.select(pl.all().str.len_chars().max()).row(0)
-            self._widths = [max(pair) for pair in zip(self._widths, longest, strict=True)]
-            self._head(frame.columns)
-            self.out.write(b"".join(map(self._line, page.iter_rows())))
-        self._head(frame.columns)
-
-    def _head(self, names: Sequence[str]) -> None:
-        if not self.begun:
-            self.out.write(self._line(map(visible, names)))
-            self.begun = True
-
-    def _line(self, cells: Iterable[str]) -> bytes:
-        aligned = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, self._widths, self._right, strict=True)
-        )
-        line = "  ".join(aligned).rstrip()
-        return (as_line(line) if self._guarded else line).encode() + b"\n"
+            widths = [max(pair) for pair in zip(widths, longest, strict=True)]
+            lines += page.iter_rows()
+            out.write(b"".join(_line(cells, widths, right, guarded=guarded) for cells in lines))
+            lines = []
+        out.write(b"".join(_line(cells, widths, right, guarded=guarded) for cells in lines))
 
 
-WRITERS: dict[RowFormat, Callable[[BinaryIO], _Writer]] = {
-    "text": _TextTable,
-    "json": _Json,
-    "jsonl": _JsonLines,
-    "csv": _Csv,
-    "parquet": partial(_Tables, form="parquet"),
-    "arrow": partial(_Tables, form="arrow"),
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, guarded: bool) -> bytes:
+    """Return cells as a line, numbers to the right."""
+    columns = zip(cells, widths, right, strict=True)
+    line = "  ".join(cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in columns).rstrip()
+    return (as_line(line) if guarded else line).encode() + b"\n"
+
+
+WRITERS: dict[RowFormat, Callable[[Iterator[pl.DataFrame], BinaryIO], None]] = {
+    "text": _write_text,
+    "json": _write_json,
+    "jsonl": _write_json_lines,
+    "csv": _write_csv,
+    "parquet": partial(_write_arrow, parquet=True),
+    "arrow": partial(_write_arrow, parquet=False),
 }
 
 

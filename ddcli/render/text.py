@@ -7,7 +7,7 @@ the last of them. Loops are boxes around rows. A profile has the operators by th
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -248,39 +248,21 @@ MOST, NARROWEST = 60, 24
 MARGIN = "  "
 LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
 """The columns that a narrow table leaves out, in this order."""
+NUMBERS = ("rows_in", "rows_out", "inserted", "retracted")
 HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
-
-
-@frozen
-class Spent:
-    """An operator, the rows through it, its seconds, summed over threads, and their share of the seconds of all operators.
-
-    An input's seconds are spent on reading it, an output's on writing it; an arrangement's include writing its state.
-    """
-
-    id: str
-    kind: str
-    names: tuple[str, ...]
-    says: tuple[str, ...]
-    rows_in: int
-    rows_out: int
-    inserted: int
-    retracted: int
-    seconds: float
-    share: float
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A run's operators, the slowest first; its loops in words; its seconds by the clock."""
+    """A run's operators, the slowest first; its loops in words; its seconds by the clock.
 
-    operators: list[Spent]
+    An operator, as JSON has it, has the rows through it, its seconds, summed over threads, and their share of the seconds of all operators.
+    An input's seconds are spent on reading it, an output's on writing it; an arrangement's include writing its state.
+    """
+
+    operators: list[dict[str, Any]]
     loops: list[str]
     seconds: float
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the operators as JSON."""
-        return [asdict(each) for each in self.operators]
 
     def lines(self, columns: int | None = None) -> list[str]:
         """Return a table of at most this many columns; nothing for a run that stepped no operator.
@@ -303,7 +285,7 @@ class Profile:
             "  ".join([*(_right(row[at], widths[at]) for at in kept), clipped(row[-1], max(NARROWEST, most))])
             for row in rows
         ]
-        total = sum(each.seconds for each in self.operators)
+        total = sum(each["seconds"] for each in self.operators)
         last = f"{duration(total)} in operators, all threads together; {duration(self.seconds)} by the clock"
         others = [*self.loops, last]
         if columns is not None:
@@ -320,35 +302,21 @@ def profile(view: View, summary: RunSummary) -> Profile:
     counted = [(each, counts[each.id]) for each in view.operators if each.id in counts]
     total = sum(count.seconds for _, count in counted) or 1.0
     found = [
-        Spent(
-            each.id,
-            each.kind,
-            each.names,
-            each.says,
-            count.rows_in,
-            count.rows_out,
-            count.inserted,
-            count.retracted,
-            count.seconds,
-            count.seconds / total,
-        )
+        {name: getattr(each, name) for name in ("id", "kind", "names", "says")}
+        | {name: getattr(count, name) for name in (*NUMBERS, "seconds")}
+        | {"share": count.seconds / total}
         for each, count in counted
     ]
     loops = [loop_title(each, counts[each.id]) for each in view.loops if each.id in counts]
-    return Profile(sorted(found, key=lambda each: -each.seconds), loops, summary.seconds)
+    return Profile(sorted(found, key=lambda each: -each["seconds"]), loops, summary.seconds)
 
 
-def _row(each: Spent) -> tuple[str, ...]:
-    rate = max(each.rows_in, each.rows_out) / each.seconds if each.seconds else 0.0
-    words = " ".join(filter(None, [each.kind, ", ".join(each.names), "; ".join(each.says)]))
-    numbers = (each.rows_in, each.rows_out, each.inserted, each.retracted)
-    return (
-        duration(each.seconds),
-        f"{each.share:.0%}",
-        *(f"{number:,}" for number in numbers),
-        amount(rate) if rate else "",
-        words,
-    )
+def _row(each: dict[str, Any]) -> tuple[str, ...]:
+    seconds, numbers = each["seconds"], [each[name] for name in NUMBERS]
+    rate = max(numbers[:2]) / seconds if seconds else 0.0
+    words = " ".join(filter(None, [each["kind"], ", ".join(each["names"]), "; ".join(each["says"])]))
+    counts = (f"{number:,}" for number in numbers)
+    return duration(seconds), f"{each['share']:.0%}", *counts, amount(rate) if rate else "", words
 
 
 def _right(text: str, width: int) -> str:

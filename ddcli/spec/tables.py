@@ -12,7 +12,7 @@ from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.file import is_given
 from ddcli.spec.shapes import As, ByKind, Key, NodePlace, Notes, Record, Shape, shape
-from ddcli.spec.values import COLUMN, COLUMNS, REFERENCE, Choice, InputColumns, PathWords, Words, declared
+from ddcli.spec.values import COLUMN, COLUMNS, Choice, InputColumns, PathWords, Words, declared, reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -275,7 +275,7 @@ KEYS = {
         PLACE,
         about="directory for the change log, relative to this file; with `as: history` alone: for the file of the history",
     ),
-    "from": Key(REFERENCE, about="collection or input; default: the one of the output's name", argument="source"),
+    "from": Key(reference, about="collection or input; default: the one of the output's name", argument="source"),
     "history": Key(HISTORY, about="how much of the past its arrangements keep"),
     "keep": Key(KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"),
     "claims": Key(

@@ -240,26 +240,21 @@ def column_type(node: Node, place: NodePlace, notes: Notes) -> Type:
     raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggest(bare, TYPE_NAMES, listed))
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class ReferenceName(Shape[Text]):
-    """The name of an input or collection, whose existence is checked when all names are known."""
+A_REFERENCE = Words("the name of an input or collection")
 
-    words: Words
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
-        text = self.words.read(node, place, notes)
-        notes.references.append(Reference(text, place.owner))
-        return text
-
-    def _schema(self) -> JsonSchema:
-        return self.words.schema()
+@shape(A_REFERENCE.schema)
+def reference(node: Node, place: NodePlace, notes: Notes) -> Text:
+    """Return the name of an input or collection, whose existence is checked when all names are known."""
+    text = A_REFERENCE.read(node, place, notes)
+    notes.references.append(Reference(text, place.owner))
+    return text
 
 
 LETTERS = "letters, digits, `_` and `-`"
 NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
 COLUMN = ColumnName("a column's name")
-REFERENCE = ReferenceName(Words("the name of an input or collection"))
 EXPRESSION = ExpressionText()
 COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
@@ -403,7 +398,7 @@ FLOW = {
     "apply": Key(APPLY, about="operators, from top to bottom"),
 }
 INLINE: Shape[Any] = Record(_inline, FLOW, "a name or a collection", "{from: orders, apply: [distinct]}")
-SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=REFERENCE, mapping=INLINE)
+SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=reference, mapping=INLINE)
 
 
 @shape(lambda: {"$ref": "#/$defs/operator"})
