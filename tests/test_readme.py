@@ -15,7 +15,7 @@ from ddcli.compare.output import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
 from ddcli.expressions import modules, python, syntax_tree
-from ddcli.expressions.execute import LONGEST_SERIES
+from ddcli.expressions.stage import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
 from ddcli.plan.operators.table import OPERATORS

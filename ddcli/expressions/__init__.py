@@ -8,7 +8,6 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * coerce: common types of expressions, and casts
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * dialect: the SQL that is read: sqlglot's grammar without its functions; errors of syntax
-* execute: the run of a stage: values and checks in one query
 * forms: forms of SQL with syntax of their own, and constants
 * functions: the table of functions; of times in `time_functions`
 * json_text: parts of JSON in a text
@@ -31,7 +30,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
 * signatures: functions of the table, their signatures as text, and checks of constants
-* stage: linear steps fused into one
+* stage: linear steps fused into one, and their run: values and checks in one query
 * syntax_tree: a syntax tree with places, whose every part must be used; its checks; the tables of a statement
 * time_functions: the table's functions of dates and times
 * tree: the typed tree, and the linear steps made of it

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import total_ordering
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ FRACTION = re.compile(r"[.,](\d+)")
 """The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
 
 
+@total_ordering
 class Fine:
     """A value of `plain` plus `nanosecond` nanoseconds, 1 to 999."""
 
@@ -42,21 +44,13 @@ class Fine:
         parts = self._parts(other)
         return NotImplemented if parts is None else parts[0] == parts[1]
 
+    def __ne__(self, other: object) -> bool:  # Python's own has one, which ignores nanoseconds
+        parts = self._parts(other)
+        return NotImplemented if parts is None else parts[0] != parts[1]
+
     def __lt__(self, other: object) -> bool:
         parts = self._parts(other)
         return NotImplemented if parts is None else parts[0] < parts[1]
-
-    def __le__(self, other: object) -> bool:
-        parts = self._parts(other)
-        return NotImplemented if parts is None else parts[0] <= parts[1]
-
-    def __gt__(self, other: object) -> bool:
-        parts = self._parts(other)
-        return NotImplemented if parts is None else parts[0] > parts[1]
-
-    def __ge__(self, other: object) -> bool:
-        parts = self._parts(other)
-        return NotImplemented if parts is None else parts[0] >= parts[1]
 
     def __hash__(self) -> int:
         return hash((self.plain(), self.nanosecond))

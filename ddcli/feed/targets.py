@@ -19,7 +19,7 @@ from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageErr
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import Type, from_polars
 from ddcli.job.paths import takes
-from ddcli.plan.targets import TABLES, too_long_name
+from ddcli.plan.checks import TABLES, too_long_name
 from ddcli.screen import near
 from ddcli.store.files.access import is_there, naming, real
 from ddcli.store.files.gate import TEMPORARY

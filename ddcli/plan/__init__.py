@@ -2,7 +2,7 @@
 
 * build: from a spec to the logical graph, with every error at once; time columns that are data, too
 * changes: the consequences of a changed pipeline for its state; the columns that an edit of a file computes in another way, and what they reach
-* checks: inputs without the rows that checks put aside, and the collections of violations
+* checks: inputs without the rows that checks put aside, and the collections of violations; the names and columns that the tables of other programs can have
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
@@ -12,7 +12,6 @@
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections
 * relation: a collection while it is built; several in one schema
 * shape: columns renamed, dropped, computed in few nodes; the columns in which the engine computes aggregate and window calls
-* targets: the names and columns that the tables of other programs can have
 * test_steps: a file's tests with types
 * asof: as-of joins
 * groupings: operators over groups of records: reductions, the first of a group, multiplicities

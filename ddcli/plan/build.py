@@ -13,7 +13,7 @@ from ddcli.expressions.moments import UTC, in_zone, localized
 from ddcli.expressions.tree import Cast, Column, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
-from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_measures
+from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_columns, refused_measures
 from ddcli.plan.lineage import tags_of
 from ddcli.plan.loops import iterate
 from ddcli.plan.lower import own_nodes
@@ -22,7 +22,6 @@ from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
 from ddcli.plan.physical import EXPORT, HISTORY
 from ddcli.plan.relation import Relation, concat
-from ddcli.plan.targets import refused_columns
 from ddcli.plan.words import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.spec import model, operator_model
 

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.plan import logical, physical
 from ddcli.plan.lower import GraphLowering, lower, read_counts
@@ -391,6 +390,8 @@ def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
 
 def narrowed(graph: PhysicalGraph) -> PhysicalGraph:
     """Return a part of a plan with scans of the columns alone that its fused steps need, where nothing else reads them: the whole plan may read more of an input. All nodes keep their identity."""
+    from ddcli.expressions.stage import FusedSteps
+
     needs: dict[str, frozenset[str]] = {}
     for node in graph.nodes:
         for child in node.inputs:

@@ -1,6 +1,7 @@
 """Records: what goes in comes out, as Python values, lanes and frames."""
 
 import datetime as dt
+import operator
 from decimal import Decimal
 
 import numpy as np
@@ -94,6 +95,15 @@ def test_values_and_nulls_come_out_as_they_went_in(kind):
     dataflow.step()
     assert sorted(output.updates()) == [((at, value), 0, 1) for at, value in enumerate(VALUES[kind])]
     assert [count for (_, count), _, _ in counted.updates()] == [2] * len(VALUES[kind])
+
+
+@pytest.mark.parametrize("plain", [dt.datetime.fromisoformat("1969-12-31 23:59"), dt.time(1, 2), dt.timedelta(-1)])
+def test_nanoseconds_count_in_each_comparison(plain):
+    values = [finer(plain, at) for at in (0, 1, 999)]
+    for one, value in enumerate(values):
+        for other, beside in enumerate(values):
+            for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+                assert compare(value, beside) == compare(one, other), compare
 
 
 def test_null_equals_nothing_in_a_join_and_itself_in_a_group():

@@ -77,7 +77,7 @@ def main() -> None:
         "plan.operators.table",
         "spec.document",
         "expressions.reductions",
-        "expressions.execute",
+        "expressions.stage",
     ):
         importlib.import_module(f"ddcli.{module}")
     import tests.store.support  # noqa: F401

@@ -13,7 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions import execute, lower
+from ddcli.expressions import lower
+from ddcli.expressions import stage as stages
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import MapStep
 from tests.draws import chance, many, some
@@ -50,7 +51,7 @@ def test_values_and_failures_agree(way: str, written: str, records: list[dict[st
         raise
     stage = FusedSteps(SCHEMA, (MapStep((("value", expression),)),))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "LARGE", 1 if way == "large" else 10**9)
+        patch.setattr(stages, "LARGE", 1 if way == "large" else 10**9)
         if way == "in steps":
             patch.setattr(lower, "SHALLOW", 0)
             patch.setattr(lower, "STEP", 1)

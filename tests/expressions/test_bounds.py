@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions import execute
+from ddcli.expressions import stage
 from ddcli.expressions.checks import bounds, is_safe
-from ddcli.expressions.execute import evaluation
 from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.stage import evaluation
 from ddcli.expressions.tree import Call
 from ddcli.expressions.types import ColumnScope
 from tests.draws import chance, many
@@ -89,9 +89,9 @@ def test_ranges_hold_every_value_and_prove_what_they_say(seed: int, monkeypatch:
             continue
         frame = frame_of(draw, given)
         with monkeypatch.context() as patch:
-            patch.setattr(execute, "LARGE", 10**9)
+            patch.setattr(stage, "LARGE", 10**9)
             meant = outcome(expression, frame)
-            patch.setattr(execute, "LARGE", 1)
+            patch.setattr(stage, "LARGE", 1)
             assert outcome(expression, frame) == meant
             ranges = {name: (min(each), max(each)) for name in given if (each := unscaled(frame[name]))}
             for node in expression.walk():
@@ -124,7 +124,7 @@ def test_each_frame_is_checked_by_what_it_holds(
     kind: str, factor: int, most: int, needed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame after one that can't fail is checked where its own values can; one that fails leaves those after it alone."""
-    monkeypatch.setattr(execute, "LARGE", 1)
+    monkeypatch.setattr(stage, "LARGE", 1)
     given = schema({"a": kind, "b": kind})
     asked = evaluation([("x", parse_scalar(text(f"a * b * {factor}"), ColumnScope(given)))])
     draw, failed = chance("frames", 0), 0

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions import execute
+from ddcli.expressions import stage
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep, text_of
@@ -49,7 +49,7 @@ def run(
 @pytest.fixture(params=["small", "large"], autouse=True)
 def frame_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run everything by the path of large frames too."""
-    monkeypatch.setattr(execute, "LARGE", 1 if request.param == "large" else 10**9)
+    monkeypatch.setattr(stage, "LARGE", 1 if request.param == "large" else 10**9)
 
 
 def test_filter_and_map() -> None:
@@ -108,7 +108,7 @@ def test_generate_series(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=r"a series of too many values(.|\n)*at most 10 000 000 records"):
             series(f"generate_series({written})", a=[1, 10**17])
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "LONGEST_SERIES", 3)
+        patch.setattr(stage, "LONGEST_SERIES", 3)
         assert series("generate_series(1, a)", a=[3]) == [1, 2, 3]
         assert series("generate_series(a, 1, -2)", a=[6]) == [6, 4, 2]
         for a in (4, 2**63 - 1):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
-from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import MapStep
 from ddcli.expressions.types import ColumnScope
 from ddcli.store.formats.base import PAYLOAD, BadRow, Format, Upserted
@@ -96,6 +95,8 @@ class UpsertFormat(Format):
 
 def value_of(frame: pl.DataFrame, expression: Expression, kinds: Schema) -> pl.Series:
     """Return an expression's values over the rows of a frame, whose columns are of these types."""
+    from ddcli.expressions.stage import FusedSteps
+
     stage = FusedSteps({name: kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
     return stage.run(frame).frame["value"]
 

@@ -17,7 +17,7 @@ from ddcli.engine.columns import encode_column
 from ddcli.engine.lanes import Columns
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.errors import InputError
-from ddcli.expressions.execute import Evaluation, evaluation
+from ddcli.expressions.stage import Evaluation, evaluation
 from ddcli.expressions.tree import Call, Case
 from ddcli.expressions.types import from_polars
 from ddcli.store.formats.base import BadRow
