@@ -188,10 +188,10 @@ def _disk(pipeline: Path | None) -> dict[str, Any] | None:
     """Return the space on the disk of a pipeline's state, or of this directory; None for one in an object store."""
     from ddcli.job.paths import state_of
     from ddcli.plan.pipeline_file import load_spec
-    from ddcli.store.files.objects import ObjectPath
+    from ddcli.store.files.access import fs
 
     path = Path.cwd() if pipeline is None else state_of(load_spec(pipeline), pipeline.absolute().parent)
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return None
     above = next(each for each in (path, *path.parents) if each.exists())
     usage = shutil.disk_usage(above)

@@ -269,14 +269,14 @@ def dataset_of_output(bound: BoundPipeline, name: str, base: Path) -> Dataset:
 
 def _file(base: Path, text: str) -> Dataset:
     """Return the name of files: the bucket and the key, or `file` and the absolute path."""
-    from ddcli.store.files.access import real
-    from ddcli.store.files.objects import ObjectPath, locate
+    from ddcli.store.files.access import fs, real
+    from ddcli.store.files.objects import locate
 
     path = locate(base, text)
-    if isinstance(path, ObjectPath):
-        url = urlsplit(str(path))
-        return f"{url.scheme}://{url.netloc}", url.path.strip("/") or "/"
-    return "file", str(real(path))
+    if fs(path).is_local:
+        return "file", str(real(path))
+    url = urlsplit(str(path))
+    return f"{url.scheme}://{url.netloc}", url.path.strip("/") or "/"
 
 
 def _database(base: Path, uri: str, table: str) -> Dataset:

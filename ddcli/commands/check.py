@@ -24,7 +24,8 @@ from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
 from ddcli.spec.model import SPARK, catalog_of, database_file
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import fs
+from ddcli.store.files.objects import locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
@@ -212,7 +213,7 @@ def _unfit_beginnings(
 
         path = locate(base, target.begin.value)
         try:
-            if not isinstance(path, ObjectPath):
+            if fs(path).is_local:
                 read_beginning(path, history_columns(schema, bound.time), rows=False)
         except EngineError as error:
             problem = f"outputs.{name}.begin: {near(str(path))}: {error.problem}"
@@ -260,7 +261,7 @@ def _entry(spec: Spec, base: Path, name: str) -> InputEntry | None:
 def _manifest(spec: Spec, base: Path) -> Manifest | None:
     """Return the newest manifest of the state, if it is on this machine."""
     state = state_of(spec, base)
-    return None if isinstance(state, ObjectPath) else read_newest(state)
+    return read_newest(state) if fs(state).is_local else None
 
 
 def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | None = None) -> CheckedInput:
@@ -284,7 +285,7 @@ def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | 
         later = entry is not None or file is not listing.new[0]
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)), later=later)
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
-    listed = given.columns is None or not isinstance(where, ObjectPath)
+    listed = given.columns is None or fs(where).is_local
     return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size, listed=listed)
 
 
@@ -304,7 +305,7 @@ def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing
     """Return the files to check an input's columns against. If these are declared, there may be none, and no object store is listed."""
     where = locate(base, given.path.value)
     none = Listing(where, ())
-    if given.columns is not None and isinstance(where, ObjectPath):
+    if given.columns is not None and not fs(where).is_local:
         return none
     try:
         return list_here(given, base, entry)

@@ -28,8 +28,7 @@ from ddcli.privacy import previewed
 from ddcli.render.rows import batches, write_rows
 from ddcli.screen import visible
 from ddcli.spec.model import OutputSpec, Spec
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, real
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
@@ -108,7 +107,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
     if kind is None:
         hint = f"name it with one of these endings: {', '.join(KINDS)}"
         raise UsageError(f"'{target.name}' does not end like a known kind of file", hint=hint)
-    if isinstance(target, ObjectPath):
+    if not fs(target).is_local:
         raise UsageError("a table is written to a file on this machine", hint="write it here, then copy it")
     if target.exists() and not force:
         raise UsageError("the file exists already", place=str(target), hint="--force replaces it")
@@ -173,7 +172,7 @@ def _new_log(target: Path, *, force: bool) -> Iterator[Path]:
     if strange:
         problem = f"'{strange[0]}' is not part of a log that `dd` wrote"
         raise UsageError(problem, place=str(target), hint="remove the directory by hand, or name another")
-    if isinstance(target, ObjectPath):
+    if not fs(target).is_local:
         if there:
             raise UsageError("a log in an object store is not replaced", place=str(target), hint="remove it first")
         yield target

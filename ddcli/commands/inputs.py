@@ -14,9 +14,9 @@ from ddcli.errors import InputError, UsageError
 from ddcli.job.inputs import find_time, keeps_gone_files, renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.plan.pipeline_file import load_spec
-from ddcli.store.files.access import is_there
+from ddcli.store.files.access import fs, is_there
 from ddcli.store.files.changes import Waker
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
@@ -173,7 +173,7 @@ def wait(
         *([] if newer_than is None else [("--newer-than", f"-{newer_than}")]),
     ]
     place, waker, began, told = locate(base, log), Waker(PATIENCE), time.monotonic(), ""
-    if not isinstance(place, ObjectPath) and place.is_file():
+    if fs(place).is_local and place.is_file():
         hint = "name the directory of an output: `dd state ls PIPELINE` lists them"
         raise UsageError("this is a file, and a log is a directory", place=log, hint=hint)
     while True:

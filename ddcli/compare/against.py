@@ -33,8 +33,8 @@ from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outpu
 from ddcli.screen import near, shell
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import ENDINGS
-from ddcli.store.files.access import is_there
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import fs, is_there
+from ddcli.store.files.objects import locate
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
@@ -186,7 +186,7 @@ def newest_manifest(state: Path) -> Manifest:
 
 def _states_near(place: Path) -> list[Path]:
     """Return the states in a directory or beside a pipeline file, which a person may have named in place of a state."""
-    if isinstance(place, ObjectPath):
+    if not fs(place).is_local:
         return []
     folder = place.parent if place.suffix in ENDINGS else place
     found = {each.parent for below in ("*", f"{DEFAULT_STATE}/*") for each in folder.glob(f"{below}/manifest")}

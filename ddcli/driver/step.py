@@ -21,10 +21,9 @@ from ddcli.job.sizes import MUCH
 from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE
 from ddcli.sinks.pieces import INLINE
-from ddcli.store.files.access import real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.buckets import settings_in_use
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -76,7 +75,7 @@ class StepExecutor:
             self.run_in_memory()
             return
         state = self.transaction.state if self.transaction is not None else None
-        if state is not None and not isinstance(state.directory, ObjectPath):
+        if state is not None and fs(state.directory).is_local:
             self.run_out_of_core(state.directory, state.files)
             return
         import tempfile
@@ -259,9 +258,7 @@ class StepExecutor:
         if transaction is not None:
             transaction.expect(outputs.values())
         # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
-        beside = transaction is not None and (
-            request.asked.resources.engine != "local" or not isinstance(request.state, ObjectPath)
-        )
+        beside = transaction is not None and (request.asked.resources.engine != "local" or fs(request.state).is_local)
         files = transaction.state.files if transaction is not None and beside else Files()
         with (
             nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import DdError, InputError, StateError, UsageError
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import reading
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, reading
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.file_identity import PUT_BACK, RESTORE, fingerprint_of
 from ddcli.store.tables.listing import total
@@ -86,7 +85,7 @@ def update_mirrors(request: Request, state: State) -> Request:
 def join_mirrors(request: Request, state: State) -> None:
     """Join the small files of mirrors, where there are many that were taken in wholly, and commit that."""
     manifest = state.manifest
-    if manifest is None or isinstance(state.directory, ObjectPath):
+    if manifest is None or not fs(state.directory).is_local:
         return
     from ddcli.store.mirrors.mirror import FILES, due, finish_addition, joint_updates, mirror_of, read_mark
 

@@ -23,9 +23,9 @@ from ddcli.job.clock import time_now
 from ddcli.job.options import WatchCache
 from ddcli.job.request import imports, read_request
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import entries
+from ddcli.store.files.access import entries, fs
 from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest
@@ -151,7 +151,7 @@ class WatchLoop:
     def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> Look:
         """Return the next look at the inputs, once they have changed and then stayed the same for a moment, after `again` seconds, or on a signal."""
         end = None if again is None else time.monotonic() + again
-        patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
+        patience = PATIENCE * (1 if all(fs(path).is_local for path in roots(request)) else 5)
         waker.patience = patience
         while not self._stop.is_set():
             now = self._look(request)

@@ -21,9 +21,9 @@ from ddcli.expressions.types import Type, from_polars
 from ddcli.job.paths import takes
 from ddcli.plan.checks import TABLES, too_long_name
 from ddcli.screen import near
-from ddcli.store.files.access import is_there, naming, real
+from ddcli.store.files.access import fs, is_there, naming, real
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.consumers import token
 from ddcli.store.state.document import count_of
@@ -173,7 +173,7 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
     if text.startswith(POSTGRES):
         return DatabaseFeed(_postgres(text), table.split("."), subscription)
     path = locate(base, text)
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         raise UsageError(
             "changes are delivered to this machine only",
             place=text,

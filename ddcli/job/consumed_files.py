@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
-from ddcli.store.files.access import real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import PRIVATE, places_of
@@ -71,18 +71,12 @@ def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[st
         if given.archive is None or name in known:
             continue
         directory = real(locate(base, given.archive.value))
-        parts = (path.relative_to(directory).parts for path in _files_below(directory))
+        parts = (path.relative_to(directory).parts for path in fs(directory).files_below())
         if count := sum(not any(part.startswith(PRIVATE) for part in each) for each in parts):
             found[name] = (
                 f"its archive '{given.archive.value}' has {count:,} {plural(count, 'file')} that this pipeline has not read"
             )
     return found
-
-
-def _files_below(directory: Path) -> Iterable[Path]:
-    if isinstance(directory, ObjectPath):
-        return (path for path, _ in directory.below())
-    return (path for path in directory.rglob("*") if path.is_file())
 
 
 def with_archive_paths(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:

@@ -14,8 +14,8 @@ from ddcli.errors import InputError, StateError, UsageError, suggestion
 from ddcli.job.summary import plural, size_of
 from ddcli.screen import near, shell
 from ddcli.spec.model import SPARK, database_file
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.files.access import fs, real
+from ddcli.store.files.objects import locate, relative
 from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import glimpse, list_input, moved
@@ -94,7 +94,7 @@ def _refuse_repaired(request: Request, entry: InputEntry, given: InputSpec, file
     for root in places_of(given.path.value, request.base):
         place = root / file.path
         if Listing(root, ()).is_as_listed(file) or (
-            not isinstance(place, ObjectPath)
+            fs(place).is_local
             and place.is_file()
             and place.stat().st_size == file.size
             and fingerprint(place, file.size) == file.fingerprint
@@ -119,7 +119,7 @@ def with_added_files(request: Request, manifest: Manifest | None, added: Sequenc
             hint = suggestion(name, request.spec.inputs, f"inputs: {', '.join(request.spec.inputs)}")
             raise UsageError(f"there is no input '{name}' of files", place=str(request.spec.path), hint=hint)
         listing = list_input(str(path), Path.cwd())
-        if isinstance(listing.root, ObjectPath) != isinstance(locate(request.base, given.path.value), ObjectPath):
+        if fs(listing.root).is_local != fs(locate(request.base, given.path.value)).is_local:
             raise UsageError(
                 f"of the input '{name}' and the file, one is in an object store and the other is not",
                 place=str(path),
@@ -231,7 +231,7 @@ def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tupl
 
 def _names(path: Path) -> list[str]:
     """Return the names under which a file may be known."""
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return [os.path.normpath(str(path))]
     whole = path.absolute()
     return list(dict.fromkeys(map(os.path.normpath, (whole, real(whole.parent) / whole.name, real(whole)))))

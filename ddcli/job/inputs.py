@@ -15,7 +15,8 @@ from ddcli.job.clock import is_due, run_time
 from ddcli.job.consumed_files import apart, refuse_shared_files
 from ddcli.job.request import Request, _of_writer
 from ddcli.screen import shell
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import fs
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned, tags_from
 from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
@@ -103,7 +104,7 @@ def with_tags_of_logs(spec: Spec, base: Path, *, local: bool = False) -> Spec:
         if given.format != "updates" or given.table:
             continue
         path = locate(base, given.path.value)
-        if local and isinstance(path, ObjectPath):
+        if local and not fs(path).is_local:
             continue
         if given.arrangement is None:
             found[name] = _tags_of(given, read_owned(path)[1])

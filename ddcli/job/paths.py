@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import SpecError
 from ddcli.job.consumed_files import archives_of
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
+from ddcli.store.files.access import fs
 from ddcli.store.files.gate import one_by_one
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.state.contents import LOGS
 
 if TYPE_CHECKING:
@@ -80,11 +81,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     made = [*written, *([("state", spec.state)] if spec.state else [])]
     located = [locate(base, text.value) for _, text in made]
     # An object store is not asked for an archive, as a directory needs no object.
-    asked = [
-        path
-        for path, each in zip(located, made, strict=True)
-        if each not in archives or not isinstance(path, ObjectPath)
-    ]
+    asked = [path for path, each in zip(located, made, strict=True) if each not in archives or fs(path).has_directories]
     are_files: dict[Path, bool] = {}
     one_by_one(lambda path: are_files.update({path: _is_file(path)}), [*dict.fromkeys(asked)])
     for path, (what, text) in zip(located, made, strict=True):
@@ -102,11 +99,11 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
         path = locate(base, text.value)
         own = locate(base, given.path.value)
-        if isinstance(path, ObjectPath) != isinstance(own, ObjectPath):
+        if fs(path).is_local != fs(own).is_local:
             where = (
-                "in an object store, its archive is not"
-                if isinstance(own, ObjectPath)
-                else "not in an object store, its archive is"
+                "not in an object store, its archive is"
+                if fs(own).is_local
+                else "in an object store, its archive is not"
             )
             problem = f"{what}: the input is {where}: no file is moved between the two"
             errors.append(
@@ -144,7 +141,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 def _is_file(path: Path) -> bool:
     """Return whether something else than a directory exists. Most are directories, so that is asked first; in an object store a path may be both."""
-    return path.is_file() if isinstance(path, ObjectPath) else not path.is_dir() and path.exists()
+    return not path.is_dir() and path.exists() if fs(path).has_directories else path.is_file()
 
 
 def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
@@ -196,7 +193,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 def _plain(path: PurePath) -> PurePath:
     """Return a path to compare with others: paths in object stores are below a directory of their own."""
-    return PurePosixPath(path.inner) if isinstance(path, ObjectPath) else path
+    return PurePosixPath(path)
 
 
 def takes(given: PurePath, file: PurePath) -> bool:

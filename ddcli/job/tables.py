@@ -18,9 +18,9 @@ from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
 from ddcli.spec.file import is_given
 from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
-from ddcli.store.files.access import is_there, read_bytes, real
+from ddcli.store.files.access import fs, is_there, read_bytes, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import has_changed, is_as_left
 from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_finished, log_files, mirror_of, read_mark
 from ddcli.store.mirrors.query_reader import Connections
@@ -336,10 +336,10 @@ def _copy(mirror: Path, directory: Path) -> None:
         return
     (directory / TABLE).write_bytes(read_bytes(mirror / TABLE))
     for path in (*log_files(mirror), *ours(mirror, WAITING)):
-        if isinstance(path, ObjectPath):
-            (directory / path.name).write_bytes(path.read_bytes())
-        else:
+        if fs(path).is_local:
             (directory / path.name).symlink_to(path)
+        else:
+            (directory / path.name).write_bytes(path.read_bytes())
 
 
 LOCAL = {"", "localhost", "127.0.0.1", "::1"}
@@ -444,7 +444,7 @@ def place_in(log: OutputEntry, target: TargetSpec, base: Path) -> tuple[str, int
 def _beginning(path: Path) -> list[Any]:
     """Return the identity of a file's content, of an object its tag; without one the history can't be written."""
     try:
-        return [str(path), mark_of(path, 0) if isinstance(path, ObjectPath) else size_and_time(path)]
+        return [str(path), size_and_time(path) or mark_of(path, 0)]
     except FileNotFoundError:
         return [str(path), {}]
 

@@ -34,8 +34,8 @@ from ddcli.provenance.slices import ELSEWHERE, Sample, SliceNumber, Slices, by_t
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.store.files.access import fs
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.document import VERIFIED, Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
 from ddcli.store.state.outputs import same_outputs
@@ -452,7 +452,7 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
 
 def _at_hand(directory: Path, entry: OutputEntry, scratch: Path) -> Path:
     """Return the directory to read an output's log in: of an object store one with copies, checked, as each file is read three times. Raises StateError for a file that is not as it was written."""
-    if not isinstance(directory, ObjectPath):
+    if fs(directory).is_local:
         return directory
     place = Path(tempfile.mkdtemp(dir=scratch))
     for file in entry.files:

@@ -23,9 +23,9 @@ from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
-from ddcli.store.files.access import is_there, real
+from ddcli.store.files.access import fs, is_there, real
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.joint_files import NAME as SUMMED
 from ddcli.store.log.joint_files import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
@@ -272,7 +272,7 @@ class OutputWriter:
 
         An object never gets other content: who reads it by several requests would mix both.
         """
-        if isinstance(self.request.outputs[name], ObjectPath):
+        if fs(self.request.outputs[name]).is_durable:
             return None
         known, suffix = self.known.get(name), self.called or again(self.reopenings)
         newest = last_of(known.files) if known else None
@@ -538,7 +538,7 @@ class OutputWriter:
 
 def _check_here(place: Path) -> None:
     """Raise EngineError where a file that a task has written is not on this machine. All machines have the same objects."""
-    if not isinstance(place, ObjectPath) and not is_there(real(place)):
+    if fs(place).is_local and not is_there(real(place)):
         problem = "a part of the output that a task has written is not on this machine"
         raise EngineError(problem, place=str(place), hint=SHARED)
 

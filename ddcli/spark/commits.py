@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, InputError, LockedError, StateError
-from ddcli.store.files.access import entries, read_given
+from ddcli.store.files.access import entries, fs, read_given
 from ddcli.store.files.gate import TEMPORARY, Files, Written, one_by_one, side_by_side
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
@@ -192,7 +191,7 @@ def discard(path: Path, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
     Another attempt at the batch may be at work, in a process that was not killed with the one that has started it, so its files stay.
     """
     with suppress(DdError):  # they are hidden, and nothing depends on them
-        pending = _stated(path)[2] if isinstance(path, ObjectPath) else {}
+        pending = _stated(path)[2] if not fs(path).has_directories else {}
         Files().remove_all([part.path for part in parts if part.path.name not in pending])
         for each in entries(path):
             if not batch.is_done(each.path.name) or each.path.name in pending:
@@ -222,7 +221,7 @@ def _commit(
         return after
     folder = final.with_suffix("")
     names = {part.path.name: f"{folder.name}/{number:04d}.parquet" for number, part in enumerate(parts, start=1)}
-    if isinstance(path, ObjectPath):
+    if not fs(path).has_directories:
         files.put(path / PROGRESS, state.progress(after._replace(pending=names)))
         _name(files, path, names)
     else:
@@ -232,7 +231,7 @@ def _commit(
 
 def _appear_as_file(files: Files, path: Path, parts: Sequence[TaskFile], batch: WriterBatch, final: Path) -> None:
     """Copy the row groups of these parts into one file, and let it appear."""
-    waiting = final if isinstance(final, ObjectPath) else path / batch.hidden("commit")
+    waiting = final if fs(final).is_durable else path / batch.hidden("commit")
     joint = JointFile(files, waiting)
     for part in parts:
         joint.add_file(part.path, part.written)

@@ -17,6 +17,7 @@ from ddcli.errors import UsageError
 from ddcli.sinks import outputs
 from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
+from ddcli.store.files import access
 from ddcli.store.files.gate import Files
 from ddcli.store.log import joint_files
 from tests.crash.shop import RUNS, Shop
@@ -125,7 +126,7 @@ def test_no_object_of_an_output_gets_other_content(tmp_path, bucket, monkeypatch
 
 def test_a_reader_goes_on_where_objects_have_grown(tmp_path, bucket, monkeypatch):
     monkeypatch.setattr(joint_files, "APART", 0)
-    monkeypatch.setattr(outputs, "ObjectPath", type(None))  # as in versions before December 2026
+    monkeypatch.setattr(outputs, "fs", access.Disk)  # as in versions before December 2026
     there = Remote(Shop.make(tmp_path / "remote"), bucket)
     path = there.local.folder / "reader.yaml"
     path.write_text(READER.format(bucket=bucket))

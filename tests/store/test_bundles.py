@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.batch.file
-import ddcli.store.state.verify
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
@@ -21,6 +20,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.batch.file import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.files import access
 from ddcli.store.state import batch_lists
 from ddcli.store.state.batch_lists import Bundle, footprint, inside, worn
 from ddcli.store.state.contents import batch_path, batches_of
@@ -178,8 +178,8 @@ def test_a_run_opens_a_bundle_once_and_refuses_what_is_damaged_in_it(tmp_path, m
     path = tmp_path / "bundles/000000001.tar"
     data, opened = path.read_bytes(), []
     files = {name: file for name, _, file in batches_of(manifest)}
-    real = ddcli.store.state.verify.reading
-    monkeypatch.setattr(ddcli.store.state.verify, "reading", lambda path: opened.append(path) or real(path))
+    real = access.reading
+    monkeypatch.setattr(access, "reading", lambda path: opened.append(path) or real(path))
     together = OpenBundles()
     for name, rows in {"a": 20, "b": 3000}.items():
         batch = StoredBatch(path, files[name], LAYOUT, Pool(SECRET), bundles=together)

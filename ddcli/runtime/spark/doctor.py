@@ -20,10 +20,9 @@ from ddcli.runtime.spark.classic import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.task import SHARED
-from ddcli.store.files.access import real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
 from ddcli.version import __version__, package_version
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes, paths: Mapp
 
 def _nearest(path: Path) -> Path:
     """Return a path, or the nearest directory above it that exists: an output's may not have been made yet, an input's may be a pattern."""
-    if isinstance(path, ObjectPath):
+    if not fs(path).has_directories:
         path.is_dir()  # so that the store answers here, with the settings that executors get
         return path
     return next(each for each in (path, *path.parents) if each.exists())
@@ -167,7 +166,7 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
         refused = error.problem
     for what, path in paths.items():
         try:  # an object store has no directories: it only must answer
-            if not path.is_dir() and not isinstance(path, ObjectPath) and not path.exists():
+            if not path.is_dir() and fs(path).has_directories and not path.exists():
                 lacking[what] = "there is none"
         except (DdError, OSError) as error:
             lacking[what] = error.problem if isinstance(error, DdError) else error.strerror or str(error)

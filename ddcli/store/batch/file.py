@@ -29,9 +29,8 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import Layout, decode
 from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schema
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex, leaf_length, leaf_of, row_checksums
-from ddcli.store.files.access import PartialCopy, reading
+from ddcli.store.files.access import PartialCopy, fs, reading
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.verify import OpenBundles, check_size, damaged
 
@@ -118,7 +117,7 @@ class BatchFile:
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
         self._fetched: PartialCopy | None = None
-        if isinstance(path, ObjectPath) and entry.size and not self.is_checked:
+        if not fs(path).is_local and entry.size and not self.is_checked:
             self._fetched = PartialCopy(path, entry.size, entry.at)
 
     @property

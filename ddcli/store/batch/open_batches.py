@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.pool import Pool
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +111,7 @@ class OpenBatches:
 
 def _stamp(path: Path) -> Stamp | None:
     """Return the stamp that distinguishes a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return None
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - as quick as can be: it is asked of each batch

@@ -266,6 +266,18 @@ class Disk:
         except OSError as error:
             raise unreadable(self._path, error) from None
 
+    def beginning(self, name: str) -> Iterable[Path]:
+        """Return the files in a directory whose names begin with a text, in order."""
+        return [path for path, _, is_file, _ in self.entries(lambda each: each.startswith(name)) if is_file]
+
+    def files_below(self) -> Iterator[Path]:
+        """Yield every file below a directory, and links to files."""
+        return (path for path in self._path.rglob("*") if path.is_file())
+
+    def tag(self) -> str:
+        """Return the mark that a store gives to an object's content; "" for a file, which has none."""
+        return ""
+
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return some ranges [start, end) of the file's bytes; less where it ends before."""
         with reading(self._path) as file:
@@ -431,13 +443,24 @@ def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
         raise StateError("the file has another name elsewhere, too", place=str(path), hint=REMOVE)
 
 
+class MappedFile:
+    """The bytes of a file, which are all here (see `PartialCopy`). Raises OSError, and ValueError for an empty one."""
+
+    def __init__(self, path: Path) -> None:
+        with reading(path) as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def fetch(self, _ranges: Sequence[tuple[int, int]]) -> None:
+        """Do nothing."""
+
+
 class PartialCopy:
     """The stand-in of `size` > 0 bytes of an object that never changes, from the byte `at` on: `data`, with zeros in the parts that were not fetched.
 
     It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
     """
 
-    def __init__(self, path: ObjectPath, size: int, at: int = 0) -> None:
+    def __init__(self, path: Path, size: int, at: int = 0) -> None:
         import tempfile
 
         self.path = path
@@ -451,7 +474,7 @@ class PartialCopy:
         """Bring ranges of bytes [start, end) here, together, unless they have been brought already."""
         missing = [some for some in ranges if some not in self._there]
         wanted = [(self._at + start, self._at + end) for start, end in missing]
-        for (start, _), data in zip(missing, self.path.read_ranges(wanted), strict=True):
+        for (start, _), data in zip(missing, fs(self.path).read_ranges(wanted), strict=True):
             self.data[start : start + len(data)] = bytes(data)
         self._there.update(missing)
 

@@ -12,8 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, real
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +39,7 @@ class Wholeness:
     def __call__(self, path: Path) -> bool:
         """Return whether a file is whole."""
         try:
-            whole = isinstance(path, ObjectPath) or self._is_whole(path)
+            whole = fs(path).is_durable or self._is_whole(path)
         except OSError:
             return True  # it can't be read: its reader reports why
         if path.suffix.lower() not in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
@@ -110,7 +109,8 @@ class Waker:
         if most is not None and most < self.patience:
             self.stop.wait(most)
             return
-        there = frozenset(real(path) for path in directories if not isinstance(path, ObjectPath) and path.is_dir())
+        here = [path for path in directories if fs(path).is_local]
+        there = frozenset(real(path) for path in here if path.is_dir())
         if not there:
             self.stop.wait(self.patience)
             return

@@ -132,6 +132,10 @@ class ObjectPath(PosixPath):
             ]
         return []
 
+    def files_below(self) -> Iterator[ObjectPath]:
+        """Yield every object with this key as prefix."""
+        return (path for path, _ in self.below())
+
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object with this key as prefix, with its entry in the store's listing."""
         with self._errors():
@@ -157,6 +161,10 @@ class ObjectPath(PosixPath):
     def size(self) -> int:
         """Return the bytes of the object."""
         return int(self.head()["size"])
+
+    def tag(self) -> str:
+        """Return the tag that distinguishes the object's content from others."""
+        return tag_of(self.head())
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         entry = self.head()
@@ -442,6 +450,11 @@ class _Ranges(io.RawIOBase):
         (data,) = self._path.read_ranges([(self._at, self._size)])
         self._at, self._ahead = self._size, self._ahead[:0]
         return bytes(data)
+
+
+def tag_of(entry: dict[str, Any]) -> str:
+    """Return the tag that distinguishes an object's content from others, by its entry in the store's listing."""
+    return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
 
 
 def locate(base: Path, text: str) -> Path:

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import io
 import json
-import mmap
 import re
 import threading
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import DdError, EngineError
-from ddcli.store.files.access import reading
+from ddcli.store.files.access import fs, size_of
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.files.objects import BLOCK, ObjectPath
 from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, fields, footer_in, footer_of, metadata_of, number
@@ -67,7 +65,8 @@ class JointFile:
 
     def add_file(self, path: Path, written: Written) -> None:
         """Add a copy of a Parquet file that other processes have written. Raises EngineError if its bytes are not those that were written."""
-        with _opened(path) as (size, read), self._lock:
+        size, read = _reader(path)
+        with self._lock:
             body = len(MAGIC) + self._groups.add(size, footer_of(size, read))
             first = self._first()
             found = checksum(read(0, first))
@@ -114,18 +113,12 @@ def footer_checksum(path: Path) -> str:
 
 def read_footer(path: Path) -> bytes:
     """Return a Parquet file's footer with its length and magic. Raises ValueError for a file that has none."""
-    with _opened(path) as (size, read):
-        return footer_of(size, read)
+    return footer_of(*_reader(path))
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, Callable[[int, int], bytes]]]:
-    """Yield the size of a file, and a function that reads its bytes from a begin to an end: mapped here, fetched from an object store."""
-    if isinstance(path, ObjectPath):
-        yield path.head()["size"], lambda start, end: bytes(*path.read_ranges([(start, end)]))
-        return
-    with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield len(data), lambda start, end: data[start:end]
+def _reader(path: Path) -> tuple[int, Callable[[int, int], bytes]]:
+    """Return the size of a file, and a function that reads its bytes from a begin to an end."""
+    return size_of(path), lambda start, end: bytes(*fs(path).read_ranges([(start, end)]))
 
 
 KEY = "dd.commits"

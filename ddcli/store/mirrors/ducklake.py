@@ -22,8 +22,8 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type, from_polars
-from ddcli.store.files.access import below, check_plain, reading
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import below, check_plain, fs, reading
+from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.ducklake_columns import (
     columns_at,
@@ -328,7 +328,7 @@ class DuckLakeSource(TableSource):
         """Open a file of the table, which must be below the lake's folder. Raises UnknownChange where it is gone."""
         below(part.path, self._folder)
         path = locate(self._base, part.path)
-        if not isinstance(path, ObjectPath):
+        if fs(path).is_local:
             check_plain(path)
         try:
             with reading(path) as file:

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.dataclass import frozen
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -249,7 +249,7 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
                 # As the file has them: that of other values takes a package (pandas, for moments with a zone), and fails for some days.
                 least[column.path_in_schema], largest[column.path_in_schema] = known.min_raw, known.max_raw
         # An object is fetched whole, so that it is one piece.
-        if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
+        if found and (found[-1].rows < PIECE or not fs(path).is_local):
             last = found.pop()
             with suppress(TypeError):
                 least = {name: min(least.get(name, value), value) for name, value in {**least, **last.least}.items()}
@@ -262,6 +262,6 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
             start = found[-1].start + found[-1].rows if found else 0
             found.append(RowGroupRange(start, group.num_rows, least, largest))
             groups.append([at])
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return found
     return [each._replace(chunks=chunks_of(path, footer, own)) for each, own in zip(found, groups, strict=True)]

@@ -20,7 +20,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from ddcli.engine.kernels.page_headers import DEPTH, largest_group
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs
 from ddcli.store.parquet.row_groups import MAGIC, footer_of, tail_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from ddcli.store.files.objects import ObjectPath
 
     Place = tuple[Path, tuple[str, ...]]
     from collections.abc import Callable
@@ -128,9 +130,7 @@ class _Cursor:
     def __init__(self, path: Path, columns: list[str], first: int) -> None:
         from pyarrow import parquet
 
-        file = parquet.ParquetFile(
-            path.open("rb") if isinstance(path, ObjectPath) else path, pre_buffer=False, buffer_size=BUFFER
-        )
+        file = parquet.ParquetFile(path if fs(path).is_local else path.open("rb"), pre_buffer=False, buffer_size=BUFFER)
         self.at = 0
         groups = list(range(file.num_row_groups))
         while groups and self.at + file.metadata.row_group(groups[0]).num_rows <= first:

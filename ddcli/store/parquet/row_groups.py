@@ -12,7 +12,7 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -321,7 +321,7 @@ def footer_in(data: bytes | memoryview) -> bytes:
 
 def row_count(path: Path, without: str = "") -> int | None:
     """Return the number of rows by a file's footer; None where it is large or far, can't be read, or may name a column `without`: others read it then."""
-    if isinstance(path, ObjectPath):
+    if not fs(path).is_local:
         return None
     try:
         tail = tail_of(path, SMALL)

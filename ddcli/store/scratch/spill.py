@@ -24,8 +24,7 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED
-from ddcli.store.files.access import reading
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, reading
 from ddcli.store.state.contents import SPILL, clear_scratch
 
 if TYPE_CHECKING:
@@ -408,13 +407,7 @@ def scratch(directory: Path, files: Files) -> Iterator[Path]:
 
 def _ranges(path: Path, ranges: list[tuple[int, int]]) -> list[bytes]:
     try:
-        if isinstance(path, ObjectPath):
-            return [bytes(found) for found in path.read_ranges(ranges)]
-        with reading(path) as file:
-            found = []
-            for start, end in ranges:
-                file.seek(start)
-                found.append(file.read(end - start))
+        found = [bytes(each) for each in fs(path).read_ranges(ranges)]
     except OSError as error:
         raise EngineError(
             f"cannot read the updates that another task sent: {error.strerror or error}",

@@ -6,11 +6,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
+from ddcli.store.files.access import entries, fs, is_directory, is_there, read_bytes
 from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.document import (
@@ -137,7 +137,7 @@ def left_by_attempts(
     }
     places = [directory / BUNDLES, directory / SEGMENTS, *{path.parent for path in made if BATCH.fullmatch(path.name)}]
     found: dict[Path, list[Path]] = {}
-    if isinstance(directory, ObjectPath) and len(places) * PAGE > len(manifest.files):
+    if not fs(directory).has_directories and len(places) * PAGE > len(manifest.files):
         places = places[:2]
         found[directory] = [path for path in _batches_in(directory, ()) if path.name.startswith(number)]
 
@@ -154,9 +154,7 @@ def left_by_attempts(
 
 def named_from(directory: Path, beginning: str, *forms: re.Pattern[str]) -> list[Path]:
     """Return the files in a directory that have a name of ours with this beginning."""
-    if isinstance(directory, ObjectPath):
-        return [path for path in directory.beginning(beginning) if any(form.fullmatch(path.name) for form in forms)]
-    return [path for path in ours(directory, *forms) if path.name.startswith(beginning)]
+    return [path for path in fs(directory).beginning(beginning) if any(form.fullmatch(path.name) for form in forms)]
 
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
@@ -194,7 +192,7 @@ def remove_unnamed(
 
 def _directories_in(directory: Path) -> dict[Path, list[Path]]:
     """Return the directories of arrangements in a state's directory, with their shards' directories; none in an object store."""
-    if isinstance(directory, ObjectPath):
+    if not fs(directory).has_directories:
         return {}
     return {
         arrangement: ours(arrangement, SHARD, directories=True)
@@ -204,10 +202,10 @@ def _directories_in(directory: Path) -> dict[Path, list[Path]]:
 
 def _batches_in(directory: Path, shards: Iterable[Path]) -> list[Path]:
     """Return the batch files in the directories of shards, whether they are named or not; one listing has all objects."""
-    if not isinstance(directory, ObjectPath):
+    if fs(directory).has_directories:
         return [path for shard in shards for path in ours(shard, BATCH, WAITING)]
     place = directory / "arrangements"
-    return [path for path, _ in place.below() if _is_batch(path.parts[len(place.parts) :])]
+    return [path for path in fs(place).files_below() if _is_batch(path.parts[len(place.parts) :])]
 
 
 def _is_batch(parts: Sequence[str]) -> bool:
@@ -228,7 +226,7 @@ def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], out
     for output, there in found.items():
         folders = [each.path for each in there if each.directory]
         _remove_folders(files, [path for path in folders if WAITING_FOLDER.fullmatch(path.name)])
-        if not isinstance(output, ObjectPath):  # no store has empty folders
+        if fs(output).has_directories:  # no store has empty folders
             _remove_folders(files, [path for path in folders if FOLDER.fullmatch(path.name)], full=False)
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
@@ -298,7 +296,7 @@ def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
     def look(sources: Sequence[Path]) -> None:
         one_by_one(lambda path: there.update({path: _is_waiting(path)}), sources)
 
-    if last and all(isinstance(source, ObjectPath) for source in last):
+    if last and not any(fs(source).is_local for source in last):
         look(last)
         if not any(there.values()):
             return []
@@ -313,7 +311,7 @@ def renamings(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
 
 def _is_waiting(path: Path) -> bool:
     """Return whether a file exists that a commit has yet to rename. No object is below an object of such a name: the store is asked once."""
-    return path.is_file() if isinstance(path, ObjectPath) else is_there(path)
+    return is_there(path) if fs(path).has_directories else path.is_file()
 
 
 def check_directory(directory: Path) -> None:

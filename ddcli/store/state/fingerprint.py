@@ -28,8 +28,7 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import StateError
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, parse_schema
 from ddcli.store.batch.stored_batch import stored_batches
-from ddcli.store.files.access import reading
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, reading
 from ddcli.store.log.log_files import DIFF, not_after, physically, scan_entries
 from ddcli.store.state.verify import check_bytes
 
@@ -201,7 +200,7 @@ class _Records:
 @contextmanager
 def _at_hand(directory: Path, name: str) -> Iterator[Path]:
     """Yield the directory to read a file of an output in: of an object store a temporary one with a copy, so that the object is fetched once."""
-    if not isinstance(directory, ObjectPath):
+    if fs(directory).is_local:
         yield directory
         return
     with tempfile.TemporaryDirectory(prefix="dd-verify-", ignore_cleanup_errors=True) as scratch:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.privacy import hide
-from ddcli.store.files.access import entries, is_there, read_bytes
+from ddcli.store.files.access import entries, fs, is_there, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.batch_lists import BatchRegister, indices_of
 from ddcli.store.state.document import (
     ARRANGEMENT,
@@ -377,7 +376,7 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
     try:
         check_number(tree["number"], path)
         lists = _known_lists(path)
-        if isinstance(path, ObjectPath):  # a request each: they go side by side
+        if not fs(path).is_local:  # a request each: they go side by side
             places = [
                 home_of(state, name) / SEGMENTS / name
                 for name in _segments_of(tree) - {each.file.name for each in lists}

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.screen import near, shell
-from ddcli.store.files.access import is_there, open_directory, real, unreadable
+from ddcli.store.files.access import fs, is_there, open_directory, real, size_of, unreadable
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.lock import OF_OUTPUT
-from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_files import footer_checksum
 from ddcli.store.log.progress import PROGRESS, Owner, read_owned
 from ddcli.store.state.document import WAITING_FOLDER
@@ -111,7 +111,7 @@ def check_unlocked(
     for name, path in outputs.items():
         _, owner = progress[real(path)]
         _refuse_other(name, directory, path, manifest, owner)
-        if owner is None and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT) and published():
+        if owner is None and fs(path).is_local and not is_there(path / OF_OUTPUT) and published():
             check_outputs(directory, manifest, {name: path}, anew)
 
 
@@ -180,7 +180,7 @@ def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]
     for name, before in same_outputs(directory, manifest, outputs).items():
         files, path = manifest.outputs[before].files, real(outputs[name])
         keys, published = list(keys_of(files)), 0
-        if isinstance(path, ObjectPath):  # a request each
+        if not fs(path).is_local:  # a request each
             keys = keys[-1:]
         else:
             published = _size_and_change(path / PROGRESS)[1]
@@ -226,8 +226,8 @@ def _size_and_change(path: Path) -> tuple[int, int]:
 
     Both are 0 if there is no plain file.
     """
-    if isinstance(path, ObjectPath):
-        return (path.head()["size"]), 0
+    if not fs(path).is_local:
+        return size_of(path), 0
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -275,10 +275,10 @@ def _strange(name: str, directory: Path, path: Path, manifest: Manifest | None) 
 
 def _data_in(directory: Path, state: Path) -> Iterator[str]:
     """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not the files of the state around them."""
-    if isinstance(directory, ObjectPath):
+    if not fs(directory).has_directories:
         inside = directory.is_relative_to(state)
-        for path, _ in directory.below():
-            name = os.path.relpath(path.inner, directory.inner)
+        for path in fs(directory).files_below():
+            name = str(path.relative_to(directory))
             if _is_data(name) and (inside or not path.is_relative_to(state)):
                 yield name
         return

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
-from ddcli.store.files.access import entries, is_directory, real
+from ddcli.store.files.access import entries, fs, is_directory, real, size_of
 from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS, read_consumers
@@ -110,23 +110,23 @@ STATE.append((_either(BRANCHES), [(BRANCH, [*STATE])]))
 
 def find_strangers(directory: Path) -> list[Path]:
     """Return the files and directories of a state's directory that have no name of ours, in order; a directory without those inside it."""
-    if isinstance(directory, ObjectPath):
+    if not fs(directory).has_directories:
         depth = len(directory.parts)
-        return sorted(path for path, _ in directory.below() if not _is_ours(path.parts[depth:], STATE))
+        return sorted(path for path in fs(directory).files_below() if not _is_ours(path.parts[depth:], STATE))
     return list(_strange(directory, STATE))
 
 
 def find_own(directory: Path) -> list[Path]:
     """Return the files in a state's directory that have names of ours, in order."""
-    if isinstance(directory, ObjectPath):
+    if not fs(directory).has_directories:
         depth = len(directory.parts)
-        return sorted(path for path, _ in directory.below() if _is_ours(path.parts[depth:], STATE))
+        return sorted(path for path in fs(directory).files_below() if _is_ours(path.parts[depth:], STATE))
     return [path for path, is_file in _own(directory, STATE) if is_file]
 
 
 def own_directories(directory: Path) -> list[Path]:
     """Return a state's directory and those in it that have names of ours, inner ones first; none in an object store."""
-    if isinstance(directory, ObjectPath):
+    if not fs(directory).has_directories:
         return []
     return [*(path for path, is_file in _own(directory, STATE) if not is_file), directory]
 
@@ -256,10 +256,10 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
             files.remove_all([file for file in outputs if (file.name == PROGRESS) == last])
         for _, some in groupby(sorted((file for file, _ in shown.files), key=_order), lambda file: _order(file)[0]):
             files.remove_all(list(some))
-        if not isinstance(shown.state, ObjectPath):  # where a lock is an object, its release removes it
+        if fs(shown.state).is_local:  # where a lock is an object, its release removes it
             files.remove(shown.state / LOCK)
     for path, _ in shown.outputs.values():
-        for folder in () if isinstance(path, ObjectPath) else ours(path, FOLDER, WAITING_FOLDER, directories=True):
+        for folder in ours(path, FOLDER, WAITING_FOLDER, directories=True) if fs(path).has_directories else ():
             if not entries(folder):
                 files.remove_directory(folder)
         if is_directory(path) and not entries(path):
@@ -301,7 +301,7 @@ def _with_sizes(paths: Sequence[Path]) -> list[tuple[Path, int]]:
 
 def _size_of(path: Path) -> int:
     try:
-        return path.head()["size"] if isinstance(path, ObjectPath) else path.lstat().st_size
+        return size_of(path)
     except FileNotFoundError:
         return 0
 

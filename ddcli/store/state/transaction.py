@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
-from ddcli.store.files.access import is_there, real
+from ddcli.store.files.access import fs, is_there, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
-from ddcli.store.files.objects import ObjectPath, relative
+from ddcli.store.files.objects import relative
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
@@ -250,7 +250,7 @@ class Transaction:
         """Add the files of a large commit that tasks have written; return their final paths, in a folder that a file system shows all at once."""
         assert self._open, "the transaction has ended"
         parts = [folder / f"{number:04d}.parquet" for number in range(1, len(waiting) + 1)]
-        if isinstance(folder, ObjectPath):
+        if not fs(folder).has_directories:
             self._outputs += zip(waiting, parts, strict=True)
             return parts
         aside = self._wait(self._outputs, real(folder.parent) / folder.name)
@@ -385,7 +385,7 @@ class Transaction:
         Everything is flushed at the same time, contents and names alike: each file has been made, and none of it counts before the manifest
         has its name, which comes last. So the flushes may end in any order, and the power may fail at any time.
         """
-        alone = isinstance(final, ObjectPath)
+        alone = fs(final).is_durable
         self._pending.finish()
         outputs = self._first + self._outputs
         written = [*self._batches, *(source for source, _ in outputs)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import read_bytes, reading, size_of
+from ddcli.store.files.access import MappedFile, PartialCopy, fs, read_bytes, reading, size_of
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.batch_lists import members
 from ddcli.store.state.contents import state_files, unpublished
 from ddcli.store.state.manifest import RESTORE, Manifest
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.files.access import PartialCopy
     from ddcli.store.state.entries import FileEntry
 
 
@@ -53,7 +50,7 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
     check_size(path, entry)
     if not entry.size:
         return
-    if isinstance(path, ObjectPath) or entry.bundle:
+    if entry.bundle or not fs(path).is_local:
         read_checked(path, entry)
         return
     with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -66,7 +63,8 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
     if not entry.bundle:
         check_size(path, entry)
     try:
-        data = _read_bundled(path, entry) if entry.bundle else read_bytes(path, entry.size)
+        found = [(entry.at, entry.at + entry.size)]
+        data = bytes(fs(path).read_ranges(found)[0]) if entry.bundle else read_bytes(path, entry.size)
     except OSError as error:
         raise unreadable(path, error) from None
     if len(data) != entry.size or checksum(data) != entry.checksum:
@@ -74,79 +72,45 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
     return data
 
 
-def _read_bundled(path: Path, entry: FileEntry) -> bytes:
-    if isinstance(path, ObjectPath):
-        (found,) = path.read_ranges([(entry.at, entry.at + entry.size)])
-        return bytes(found)
-    with reading(path) as file:
-        return os.pread(file.fileno(), entry.size, entry.at)
-
-
 class OpenBundles:
     """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. From object stores blocks are fetched, with the neighbours of a batch."""
 
     def __init__(self) -> None:
-        self._open: dict[Path, mmap.mmap] = {}
-        self._copies: dict[Path, PartialCopy] = {}
+        self._open: dict[Path, MappedFile | PartialCopy] = {}
         self._opening = threading.Lock()
 
     def check_size(self, path: Path, entry: FileEntry) -> None:
         """Refuse a batch (StateError) that its bundle has no room for."""
-        there = self._copy(path).data if isinstance(path, ObjectPath) else self._data(path)
-        if len(there) < entry.at + entry.size:
+        if len(self._content(path).data) < entry.at + entry.size:
             check_size(path, entry)
 
     def view(self, path: Path, entry: FileEntry) -> memoryview:
         """Return the bytes of a batch as they are in its bundle, unchecked."""
-        found = memoryview(self._data(path))[entry.at : entry.at + entry.size]
+        found = memoryview(self._content(path).data)[entry.at : entry.at + entry.size]
         if len(found) != entry.size:
             raise damaged(path)
         return found
 
     def read_checked(self, path: Path, entry: FileEntry) -> bytes:
         """Return the bytes of a batch, or refuse it (StateError) if its bundle is gone or they are not those that were written."""
-        data = self._fetched(path, entry) if isinstance(path, ObjectPath) else self._data(path)
-        found = data[entry.at : entry.at + entry.size]
+        content = self._content(path)
+        size = len(content.data)
+        starts = range(entry.at // NEAR * NEAR, min(entry.at + entry.size, size), NEAR)
+        try:
+            content.fetch([(start, min(start + NEAR, size)) for start in starts])
+        except OSError as error:
+            raise unreadable(path, error) from None
+        found = content.data[entry.at : entry.at + entry.size]
         if len(found) != entry.size or checksum(found) != entry.checksum:
             raise damaged(path)
         return found
 
-    def _fetched(self, path: ObjectPath, entry: FileEntry) -> mmap.mmap:
-        """Return the bytes of a bundle, in which the blocks of a batch are there."""
-        copy = self._copy(path)
-        size = len(copy.data)
-        starts = range(entry.at // NEAR * NEAR, min(entry.at + entry.size, size), NEAR)
-        try:
-            copy.fetch([(start, min(start + NEAR, size)) for start in starts])
-        except OSError as error:
-            raise unreadable(path, error) from None
-        return copy.data
-
-    def _copy(self, path: ObjectPath) -> PartialCopy:
-        from ddcli.store.files.access import PartialCopy
-
-        with self._opening:
-            found = self._copies.pop(path, None)
-            if found is None:
-                try:
-                    size = size_of(path)
-                except OSError as error:
-                    raise unreadable(path, error) from None
-                if not size:
-                    raise damaged(path)
-                found = PartialCopy(path, size)
-                while len(self._copies) >= OPEN:
-                    del self._copies[next(iter(self._copies))]
-            self._copies[path] = found
-        return found
-
-    def _data(self, path: Path) -> mmap.mmap:
+    def _content(self, path: Path) -> MappedFile | PartialCopy:
         with self._opening:
             found = self._open.pop(path, None)
             if found is None:
                 try:
-                    with reading(path) as file:
-                        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    found = MappedFile(path) if fs(path).is_local else PartialCopy(path, size_of(path))
                 except OSError as error:
                     raise unreadable(path, error) from None
                 except ValueError:  # it is empty

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ddcli.errors import InputError
-from ddcli.store.files.access import naming
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.access import fs, naming
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,9 +53,9 @@ def unpacked(path: Path) -> BinaryIO:
     """Open a file, and unpack it as it is read. A read of a damaged one raises Damage."""
     packing = packing_of(path.name)
     if not packing:
-        plain = path.open("rb") if isinstance(path, ObjectPath) else io.BufferedReader(_NamedFile(path), BUFFER)
+        plain = io.BufferedReader(_NamedFile(path), BUFFER) if fs(path).is_local else path.open("rb")
         return cast("BinaryIO", plain)
-    file: Any = path.open("rb") if isinstance(path, ObjectPath) else path
+    file: Any = path if fs(path).is_local else path.open("rb")
     return cast("BinaryIO", io.BufferedReader(_UnpackedContent(_opened(file, packing), path)))
 
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
-from ddcli.store.files.access import naming
+from ddcli.store.files.access import fs, naming
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.tables.input_path import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,8 +71,8 @@ def _is_copied(path: Path) -> bool:
 
 def is_file(file: InputFile, path: Path) -> bool:
     """Return whether a path has the very file, or object, that was read, wherever it lies now."""
-    if isinstance(path, ObjectPath):
-        return mark_of(path, file.size) == file.fingerprint
+    if tag := fs(path).tag():
+        return tag == file.fingerprint
     found = path.stat()
     same = (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
     return same and fingerprint(path, file.size) == file.fingerprint
@@ -148,7 +147,7 @@ def with_digests(root: Path, found: Sequence[InputFile], consumed: Iterable[Inpu
     So a lake that is copied into another container is what it was. A digest is of parts, so only objects get one whose parts are all of it, and
     Parquet files, whose footers have all offsets. Each takes one or two requests; they go side by side.
     """
-    if not (isinstance(root, ObjectPath) and root.parts[1] == "az:"):
+    if fs(root).is_local or root.parts[1] != "az:":
         return found
     known = {(file.path, file.fingerprint): file.digest for file in consumed}
     new = [file for file in found if (file.path, file.fingerprint) not in known and _is_told_by_parts(file)]
@@ -169,7 +168,7 @@ def mark_in(root: Path, file: InputFile) -> str:
 
 def mark_of(path: Path, size: int) -> str:
     """Return the fingerprint that a listing has of a file, or an object, of `size` bytes."""
-    return tag_of(path.head()) if isinstance(path, ObjectPath) else fingerprint(path, size)
+    return fs(path).tag() or fingerprint(path, size)
 
 
 def fingerprint(path: Path, size: int) -> str:
@@ -209,7 +208,7 @@ def stamp_of(file: Path) -> str:
 
 def size_and_time(file: Path) -> dict[str, Any]:
     """Return the size of a file, and the time of its last change; nothing for an object, as that takes a request."""
-    if isinstance(file, ObjectPath):
+    if not fs(file).is_local:
         return {}
     stat = file.stat()
     return {"size": stat.st_size, "changed": stat.st_mtime_ns}

@@ -19,8 +19,9 @@ from urllib.parse import unquote
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, Type
+from ddcli.store.files.access import fs
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import ObjectPath, locate, tag_of
 from ddcli.store.state.entries import InputFile
 from ddcli.store.tables.compression import NAMES as PACKINGS
 
@@ -94,11 +95,11 @@ def _candidates(directory: Path) -> Iterator[Path]:
 
     In an object store each look is a request, and the objects below have been listed: there only the directories above partitions are looked at.
     """
-    if not isinstance(directory, ObjectPath):
+    if fs(directory).is_local:
         yield directory
     for below, place in pairwise((directory, *directory.parents)):
         partition = "=" in below.name or below.name == DATA
-        if below.name == CHANGES or (isinstance(directory, ObjectPath) and not partition):
+        if below.name == CHANGES or not (fs(directory).is_local or partition):
             return
         yield place
 
@@ -243,11 +244,6 @@ def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tup
 def _object(name: str, entry: dict[str, Any]) -> InputFile:
     """Return the file of an object: its tag identifies its content, as a fingerprint does."""
     return InputFile(name, entry["size"], int(entry["last_modified"].timestamp()) * 1_000_000_000, tag_of(entry))
-
-
-def tag_of(entry: dict[str, Any]) -> str:
-    """Return the tag that distinguishes an object's content from others, by its entry in the store's listing."""
-    return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
 
 
 def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:

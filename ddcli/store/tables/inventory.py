@@ -13,7 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.errors import InputError
-from ddcli.store.files.objects import ObjectPath, is_utf8, locate
+from ddcli.store.files.access import fs
+from ddcli.store.files.objects import is_utf8, locate
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.document import split_path
 from ddcli.store.tables.file_identity import (
@@ -127,8 +128,8 @@ def list_input(
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
         # One file that a person names is that file.
         if listing.new and locate(base, path) != listing.path(listing.new[0]):
-            objects = isinstance(root, ObjectPath)
-            refuse_lake_tables([root] if objects else sorted({listing.path(file).parent for file in listing.new}))
+            places = sorted({listing.path(file).parent for file in listing.new}) if fs(root).is_local else [root]
+            refuse_lake_tables(places)
     except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
         name = str(error.filename or path)
         if isinstance(error, FileNotFoundError) and os.path.islink(name):  # noqa: PTH114 - as in `input_path`
@@ -190,7 +191,7 @@ def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, may_be: bo
     gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
     may_be = may_be or (bool(consumed) and gone)
     named = glob.has_magic(path) or all(file.path == name for file in consumed)
-    if may_be and isinstance(root, ObjectPath):  # there are no directories: one without objects doesn't exist
+    if may_be and not fs(root).has_directories:  # there are no directories: one without objects doesn't exist
         return root if named else places_of(path, base)[0]
     return root if may_be and named and root.is_dir() else None
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import fs
+from ddcli.store.files.objects import ObjectPath, locate, tag_of
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.document import split_path
 from ddcli.store.tables.file_identity import OTHER_CONTENT, _changed, fingerprint, mark_in
-from ddcli.store.tables.input_path import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -139,8 +139,8 @@ class Listing:
         """Return whether a file is unchanged since it was listed, by its size and time."""
         path = self.path(file)
         try:
-            if isinstance(path, ObjectPath):
-                return tag_of(path.head()) == file.fingerprint
+            if tag := fs(path).tag():
+                return tag == file.fingerprint
             found = path.stat()
         except FileNotFoundError:
             return False
