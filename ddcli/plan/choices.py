@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ddcli.plan.generations import Generation, Plan
-    from ddcli.plan.joins import Join
+    from ddcli.plan.joins import BinaryNode
     from ddcli.plan.node import Node
     from ddcli.plan.pipeline_file import BoundPipeline
 
@@ -137,7 +137,7 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
     stand = {node.fingerprint for node in moved.operators.values()}
     for node in moved.graph.nodes():
         if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep) and node.fingerprint not in stand:
-            if generation.wholes and isinstance(node.inputs[0], joins.Join):
+            if generation.wholes and _is_inner(node.inputs[0]):
                 continue  # it may be there so that a collection is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
@@ -147,11 +147,16 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
             )
 
 
+def _is_inner(node: Node) -> bool:
+    """Return whether a node is an inner join, to whose result a filter may have moved so that its sides are kept once."""
+    return isinstance(node, joins.BinaryNode) and node.requires_partner and not node.selects
+
+
 def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterator[PlanChoice]:
     """Yield the joins that are, or might be, computed before the join to their left."""
-    pairs: list[tuple[Join, Join, bool]] = []
+    pairs: list[tuple[BinaryNode, BinaryNode, bool]] = []
 
-    def turned(node: Join, first: Join) -> bool:
+    def turned(node: BinaryNode, first: BinaryNode) -> bool:
         found = generation.joins.get(node.place, False)
         pairs.append((node, first, found))
         return found

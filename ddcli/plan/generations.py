@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.joins import Join
+    from ddcli.plan.joins import BinaryNode
     from ddcli.plan.optimizer.sharing import JoinSide
     from ddcli.plan.physical import Engines
 
 
-Choices = Callable[["Join", "Join"], bool]
+Choices = Callable[["BinaryNode", "BinaryNode"], bool]
 """Returns for a join, and the join on its left, whether its right side is joined before that one's."""
 
 
-def written_order(_node: Join, _first: Join) -> bool:
+def written_order(_node: BinaryNode, _first: BinaryNode) -> bool:
     """Return False: joins keep the written order."""
     return False
 
@@ -98,7 +98,7 @@ class Generation:
         if choices is not None and (before is None or before.several is not None):
             known_joins = before.joins if before else {}
 
-            def first(node: Join, other: Join) -> bool:
+            def first(node: BinaryNode, other: BinaryNode) -> bool:
                 at = node.place
                 joins[at] = known_joins[at] if at in known_joins else choices(node, other)
                 return joins[at]

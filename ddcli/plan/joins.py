@@ -30,6 +30,9 @@ class BinaryNode(Node):
     partners_only: ClassVar[bool] = True
     """True if right records only decide on the left ones, so that a condition on the key may also be applied to them."""
 
+    is_outer: ClassVar[bool] = False
+    """True if a record may lack a left or a right one, and so columns of the key its values."""
+
     selects: ClassVar[bool] = False
     """True if the result's records are some of the left ones."""
 
@@ -40,7 +43,7 @@ class BinaryNode(Node):
 
     @property
     def requires_partner(self) -> bool:
-        """True if each record of the result has a partner on the right."""
+        """True if each record of the result has a partner on the right, and each has the key of the other."""
         return False
 
     @property
@@ -68,6 +71,14 @@ class Join(BinaryNode):
     how: str
     columns: tuple[tuple[str, str, str], ...]
     partners_only: ClassVar[bool] = False
+
+    @property
+    def requires_partner(self) -> bool:
+        return self.how == "inner"
+
+    @property
+    def is_outer(self) -> bool:  # type: ignore[override]
+        return self.how != "inner"
 
     @property
     def narrowed(self) -> tuple[bool, bool]:

@@ -107,7 +107,7 @@ class Restrictions:
             return [self._of_keys(node, values, found[0])]
         if not isinstance(node, joins.BinaryNode) or not node.read_by:
             return found
-        if not (node.requires_partner or (isinstance(node, joins.Join) and node.how == "inner")):
+        if not node.requires_partner:
             return found
         for here, other in ((0, 1), (1, 0)):
             if found[other] or not found[here]:
@@ -150,7 +150,7 @@ class Restrictions:
             known = [each.values for each in parts if each is not None]
             return KeySet(pl.concat(known).unique()) if len(known) == len(parts) else None
         origins = node.column_origins().get(column, [])[:1]
-        if not origins or (isinstance(node, joins.Join) and node.how != "inner"):
+        if not origins or (isinstance(node, joins.BinaryNode) and node.is_outer):
             return None
         ((which, own),) = origins
         return self._values(node.inputs[which], self._restriction(node, values)[which], own)

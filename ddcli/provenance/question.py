@@ -355,9 +355,9 @@ class Absence:
         return self._because(node, values, "", [(child, inside)])
 
     @_below.register
-    def _(self, node: joins.Join, values: Values) -> Missing | Steps:
+    def _(self, node: joins.BinaryNode, values: Values) -> Missing | Steps:
         left, right = node.sides(values)
-        sides = [(node.left, left), (node.right, right)]
+        sides = [(node.left, left), (node.right, right or {})]
         missing = [(side, given) for side, given in sides if not len(self._contents(side, given))]
         if missing:
             return self._because(node, values, "", missing)

@@ -410,7 +410,7 @@ MUCH = 32
 """The ratio of the first collection to the others from which on another order is worth it."""
 
 
-def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Rewritten:
+def reordered(graph: Graph, wanted: Callable[[joins.BinaryNode, joins.BinaryNode], bool]) -> Rewritten:
     """Return a graph in which a join is computed before the one on its left if `wanted` is true for the join as written and that one."""
     done: dict[str, Node] = {}
     wishes: Engines = {}
@@ -432,7 +432,7 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Rewritten:
     return Rewritten(found_graph, same, same)
 
 
-def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:
+def much_smaller(sizes: Mapping[str, int], node: joins.BinaryNode, first: joins.BinaryNode) -> bool:
     """Return whether the collections that `node` would join first are much smaller than the one that is joined with them then, by the bytes of inputs."""
     large, small, other = (_size(each, sizes) for each in (*first.inputs, node.right))
     return large is not None and small is not None and other is not None and MUCH * max(small, other) <= large

@@ -15,7 +15,7 @@ from ddcli.expressions.tree import Case, Column, Expression, Literal, MapStep, T
 from ddcli.expressions.types import no_column, renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
-from ddcli.plan.joins import Join
+from ddcli.plan.joins import BinaryNode
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
 from ddcli.plan.optimizer.sharing import shared
@@ -184,7 +184,7 @@ def _connected(node: Node, products: Sequence[tuple[Note, Node]]) -> set[Note]:
     keyed: dict[Note, bool] = {}
     for note, join in products:
         found = moved.get(join.fingerprint)
-        if isinstance(found, Join) and isinstance(join, Join):  # else it was lowered on trial
+        if isinstance(found, BinaryNode) and isinstance(join, BinaryNode):  # else it was lowered on trial
             keyed[note] = keyed.get(note, True) and found.on != join.on
     return {note for note, has_key in keyed.items() if has_key}
 
