@@ -99,8 +99,7 @@ class CheckGate:
 
         Taking back a time, and forgetting rows, are demands of a person that no check stops.
         """
-        decided = self.request.decided
-        if decided.reopened is None and decided.forgetting is None:
+        if self._found and self.request.decided.reopened is None and not self._forgets:
             refuse(self.request.spec, {name: verdict for name, (verdict, _) in self._found.items()})
 
     def and_then(self, request: Request, noted: Mapping[str, NotedUpdates], removed: Counter[str]) -> CheckGate:
@@ -108,26 +107,42 @@ class CheckGate:
         both = {name: self.noted[name].and_then(later) for name, later in noted.items()}
         return replace(self, request=request, noted=both, removed=self.removed + removed, _found={})
 
-    def written(self, manifest: Manifest) -> Manifest:
+    def commit(self, transaction: Transaction, manifest: Manifest, readers: Mapping[str, Reader]) -> Manifest:
+        """Commit a manifest, with what it keeps of the checks. Raises RewrittenError if a log has been rewritten since it was read."""
+        refuse_rewritten(readers)
+        self.request.asked.progress.begin("committing")
+        return transaction.commit(self._written(manifest))
+
+    @property
+    def _forgets(self) -> bool:
+        return self.request.decided.forgetting is not None
+
+    def _written(self, manifest: Manifest) -> Manifest:
         """Return a manifest with the numbers of its checks, and the acceptances of those that fail."""
-        if not self._found:
+        before = self.before.cache if self.before else {}
+        accepted = list(before.get(ACCEPTED, ()))
+        if self._forgets:
+            accepted = without_measures(self.request.spec, accepted)
+        elif not self._found:
             return manifest
         kept: dict[str, Any] = {}
-        accepted = list(self.before.cache.get(ACCEPTED, ())) if self.before else []
-        if self.request.decided.forgetting is not None:
-            accepted = without_measures(self.request.spec, accepted)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         for name, (verdict, measures) in self._found.items():
             kept[name] = kept_of(self.request.spec.checks[name], verdict.violations, verdict.problems, measures)
             if verdict.accepted is not None:
                 kept[name]["accepted"] = verdict.accepted
                 accepted.append({"check": name, "at": at, "by": verdict.accepted, "found": verdict.words})
-        notes = {KEPT: kept} | ({ACCEPTED: accepted[-MOST_ACCEPTED:]} if accepted else {})
+            elif self._forgets and (word := before.get(KEPT, {}).get(name, {}).get("accepted")):
+                kept[name]["accepted"] = word
+        notes = ({KEPT: kept} if kept else {}) | ({ACCEPTED: accepted[-MOST_ACCEPTED:]} if accepted else {})
         others = {name: each for name, each in manifest.cache.items() if name != ACCEPTED}
         return replace(manifest, cache=others | notes)
 
     def _verdict(self, name: str, check: CheckSpec) -> tuple[Verdict, dict[str, Any] | None]:
-        """Return the verdict of a check, and its measures after this commit."""
+        """Return the verdict of a check, and its measures after this commit.
+
+        Where rows are forgotten, a measure has no former value from which it has changed, as that may have had such rows.
+        """
         known = self.before.cache.get(KEPT, {}).get(name) if self.before and self.continues(name) else None
         noted = self.noted.get(name)
         net = noted.net() if noted else None
@@ -135,7 +150,8 @@ class CheckGate:
         measures: dict[str, Any] | None = None
         if check.measures:
             held = known.get("measures") if known else None
-            before = held if known and known.get("measured", measured_as(check)) == measured_as(check) else None
+            same = known is not None and known.get("measured", measured_as(check)) == measured_as(check)
+            before = held if same and not self._forgets else None
             after = held or {}
             if net is None or net.height:
                 rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
@@ -152,7 +168,14 @@ class CheckGate:
                 verdict = replace(verdict, new=new, first=texts, records=first)
         if not verdict.passed and name in self.request.decided.accepts:
             verdict = replace(verdict, accepted=self.request.decided.accepts[name])
-        if verdict.stops and verdict.violations and not verdict.first and known and net is not None:
+        if (
+            verdict.stops
+            and verdict.violations
+            and not verdict.first
+            and known
+            and net is not None
+            and not self._forgets
+        ):
             first = self._known_violations(name, net)
             verdict = replace(verdict, first=tuple(map(record_text, first)), records=first)
         return verdict, measures
@@ -338,13 +361,12 @@ class DataflowRun(ABC):
                     gate.refuse()
                 if transaction is None:
                     return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
-                manifest = gate.written(self.next_manifest(given, writer, errors, transaction))
+                manifest = self.next_manifest(given, writer, errors, transaction)
                 if request.asked.budget is not None:
                     made = traces.entries(given.interval.upper)
                     self.planning.check_written(transaction, counts, made, writer)
-                refuse_rewritten(given.readers)
-                request.asked.progress.begin("committing")
-                done = StepResult(transaction.commit(manifest), writer, counts, spark, facts, errors, verdicts)
+                committed = gate.commit(transaction, manifest, given.readers)
+                done = StepResult(committed, writer, counts, spark, facts, errors, verdicts)
                 if self.waits and self.state is not None:
                     self.state.checks = gate
                 return done

@@ -9,6 +9,7 @@ hold, everything is computed anew by `migration`.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -17,29 +18,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ddcli.circuit.trial import Trial, as_of
+from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.dataflow_run import OWN_TIMES
+from ddcli.driver.dataflow_run import OWN_TIMES, CheckGate
 from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout, decode
+from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
-from ddcli.engine.times import BEYOND, LEAST, Frontier
+from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError
 from ddcli.job.sizes import rows_held
-from ddcli.job.verdict import ACCEPTED, KEPT, kept_of, measured, number_of, without_measures
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import Uncorrectable, has_times, replace_archived, spans
+from ddcli.sinks.side_logs import NotedUpdates
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together
 from ddcli.store.batch.correction import Correction, advanced, records_of
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.log.writer import output_frame
 from ddcli.store.state.contents import batch_path, ours
 from ddcli.store.state.document import OF_LOG
 from ddcli.version import __version__
@@ -94,6 +96,11 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
         return erasure.commit(*computed)
     except (Unproved, Uncorrectable):
         return None
+
+
+def forgotten_notes(forgetting: ErasureRequest, number: int) -> dict[str, Any]:
+    """Return the notes on forgotten rows of a commit with this number: the files that still have them, with digests of the rows."""
+    return {UNCLEAN: forgetting.unclean, FORGOTTEN_ROWS: forgetting.digests, "forgot": number}
 
 
 def _rows_read_whole(
@@ -259,50 +266,33 @@ class _Erasure:
             built = dict(manifest.cache.get("built", {})) | dict.fromkeys(
                 self.graph.exports.values(), transaction.number
             )
-            noted: dict[str, Any] = {
-                UNCLEAN: forgetting.unclean,
-                FORGOTTEN_ROWS: forgetting.digests,
-                "forgot": transaction.number,
-            }
-            verdicts = self._verdicts(old, new, layouts)
-            noted |= ({"built": built} if built else {}) | ({KEPT: verdicts} if verdicts else {})
-            if accepted := manifest.cache.get(ACCEPTED):
-                noted[ACCEPTED] = without_measures(rebuild.request.spec, accepted)
-            return transaction.commit(
-                replace(
-                    manifest,
-                    engine=__version__,
-                    inputs=inputs,
-                    arrangements=arrangements.result(),
-                    outputs=outputs,
-                    cache=manifest.cache | noted,
-                )
+            gate = CheckGate(rebuild.request, manifest, self._noted(old, new, layouts), Counter(), lambda _name: True)
+            gate.judge()
+            kept = replace(
+                manifest,
+                engine=__version__,
+                inputs=inputs,
+                arrangements=arrangements.result(),
+                outputs=outputs,
+                cache=manifest.cache
+                | forgotten_notes(forgetting, transaction.number)
+                | ({"built": built} if built else {}),
             )
+            return gate.commit(transaction, kept, self.readers)
 
     @property
     def _forgetting(self) -> ErasureRequest:
         return _forgetting_of(self.rebuild)
 
-    def _verdicts(
+    def _noted(
         self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: Mapping[str, Layout]
-    ) -> dict[str, dict[str, Any]]:
-        """Return what the manifest keeps of checks: numbers of violations, and measures, without the rows.
-
-        A measure has no former value from which it has changed, as that may have had rows that are forgotten.
-        """
-        request, found = self.rebuild.request, {}
-        for name, kept in self.rebuild.manifest.cache.get(KEPT, {}).items():
-            check = request.spec.checks[name]
-            if check.measures:
-                measures = kept.get("measures") or {}
-                if name in layouts:
-                    last = (BEYOND - 1,) * self.rebuild.nt
-                    rows = decode(as_of(new.outputs[name], len(last), last), layouts[name], self.pool)
-                    measures = {column: number_of(value) for row in rows.to_dicts() for column, value in row.items()}
-                found[name] = kept_of(check, 0, measured(check, None, measures, {}, request.clock.now), measures)
-            else:
-                updates = _difference(old.outputs[name], new.outputs[name])[:, -1] if name in layouts else ()
-                found[name] = {**kept, "violations": kept["violations"] + int(sum(updates))}
+    ) -> dict[str, NotedUpdates]:
+        """Return the updates of the checks' collections that are computed."""
+        time, found = self.rebuild.time, {}
+        for name in self.rebuild.request.spec.checks.keys() & layouts.keys():
+            found[name] = NotedUpdates([*time])
+            if len(updates := _difference(old.outputs[name], new.outputs[name])):
+                found[name].add(output_frame(updates, layouts[name], self.pool, time))
         return found
 
     def _arrangements(

@@ -18,7 +18,7 @@ from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.dataflow_run import OWN_TIMES, DataflowRun, StepInput
-from ddcli.driver.erasure import erase
+from ddcli.driver.erasure import erase, forgotten_notes
 from ddcli.driver.ledgers import with_whole_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild import (
@@ -55,8 +55,6 @@ from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import replace_archived
 from ddcli.sinks.side_logs import replace_side_logs
 from ddcli.sources.readers import (
-    FORGOTTEN_ROWS,
-    UNCLEAN,
     find_forgotten,
     in_files,
     largest_seen,
@@ -320,14 +318,8 @@ class _Migration(DataflowRun):
         return (first - 1,) if left is None else join(left, (first - 1,))
 
     def _forgotten(self, forgetting: ErasureRequest, number: int) -> dict[str, Any]:
-        """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs have their updates."""
-        horizons = input_horizons(self.request, self._listings)
-        return {
-            UNCLEAN: forgetting.unclean,
-            FORGOTTEN_ROWS: forgetting.digests,
-            "forgot": number,
-            "horizons": horizons,
-        }
+        """Return the state's notes on forgotten rows, and the times from which on inputs have their updates."""
+        return forgotten_notes(forgetting, number) | {"horizons": input_horizons(self.request, self._listings)}
 
     def _built(self, number: int) -> dict[str, Any]:
         """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back, or that a reader has not read to the end."""
