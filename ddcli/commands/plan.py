@@ -205,22 +205,17 @@ def _preview_now(request: Request) -> Preview:
 
 def _preview(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> Preview:
     from ddcli.driver.ledgers import copy_directory
-    from ddcli.driver.prepare import prepare, with_amended_files
+    from ddcli.driver.prepare import prepare, prepare_run
     from ddcli.driver.replacement import with_copies
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
-    from ddcli.job.inputs import with_replaced_files
     from ddcli.plan.choices import plan_choices
     from ddcli.plan.estimates import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
 
-    request, found = with_replaced_files(request, manifest, found)
-    ready = prepare(request, manifest, found=found)
-    if amended := with_amended_files(request, manifest, ready):
-        request = amended
-        ready = prepare(request, manifest)
+    request, ready = prepare_run(request, manifest, None, found)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     if manifest is not None and request.decided.withdrawn:
         with copy_directory() as copies:

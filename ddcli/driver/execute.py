@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.driver.dataflow_run import refuse_waiting
 from ddcli.driver.ledgers import copy_directory
-from ddcli.driver.prepare import RunPlan, prepare, with_amended_files
+from ddcli.driver.prepare import RunPlan, prepare, prepare_run
 from ddcli.driver.replacement import open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
@@ -17,7 +17,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.job.clock import time_text
 from ddcli.job.idle_check import idle_summary, is_changed
-from ddcli.job.inputs import TAGS, find_upper, tags_of_exports, with_replaced_files
+from ddcli.job.inputs import TAGS, find_upper, tags_of_exports
 from ddcli.job.request import load_functions
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
@@ -29,7 +29,6 @@ from ddcli.sources.readers import (
     late_upper,
     refuse_ahead,
     refuse_unparsed,
-    with_grown_columns,
 )
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
@@ -139,11 +138,7 @@ def _planned(
     """Return the request, which withdraws files that others replace, its inputs, the plan, and the replacements that the run takes in as differences."""
     request.asked.progress.begin("looking at the inputs")
     most = rows_held(request.asked.resources.memory)
-    request, found = with_replaced_files(request, manifest, found)
-    ready = prepare(request, manifest, most, found=found)
-    request = with_grown_columns(request, ready.readers)
-    if amended := with_amended_files(request, manifest, ready):
-        request, ready = amended, prepare(amended, manifest, most)
+    request, ready = prepare_run(request, manifest, most, found)
     planning = RunPlan(request, manifest, ready.bound)
     replacements: dict[str, Replacement] | None = {}
     if manifest is not None and request.decided.changed:

@@ -14,7 +14,15 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.clock import run_time
-from ddcli.job.inputs import find_inputs, find_time, refuse_beyond_imports, refuse_changed, with_tags, with_tags_of_logs
+from ddcli.job.inputs import (
+    find_inputs,
+    find_time,
+    refuse_beyond_imports,
+    refuse_changed,
+    with_replaced_files,
+    with_tags,
+    with_tags_of_logs,
+)
 from ddcli.job.kept_plan import conditions_of
 from ddcli.job.request import load_functions, newest_of
 from ddcli.plan.physical import latest_horizon
@@ -22,7 +30,7 @@ from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import InputFacts
-from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
+from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns, with_grown_columns
 from ddcli.spec.file import excerpts
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -155,27 +163,6 @@ class Prepared:
     bound: BoundPipeline
 
 
-def with_amended_files(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
-    """Return the request that takes in files that replace withdrawn ones with the times of their rows, where some are late.
-
-    None where there are no such files: then they are new like any other.
-    """
-    if (
-        manifest is None
-        or not manifest.upper
-        or request.decided.withdrawn
-        or request.clock.arrival
-        or request.decided.refreshes_all
-    ):
-        return None
-    found = {
-        name: reader.listing.amended
-        for name, reader in ready.readers.items()
-        if reader.listing.amended and isinstance(reader, LogReader) and reader.late_times(manifest.upper) is not None
-    }
-    return request.deciding(withdrawn=found) if found else None
-
-
 def bind_remembered(request: Request, manifest: Manifest) -> BoundPipeline:
     """Return a request's file bound to the columns of its inputs that a state remembers; no input is opened."""
     spec = request.spec
@@ -234,6 +221,39 @@ def prepare(
     keys = {} if whole else import_keys(readers)
     spec = with_tags(request.spec, {name: given.tags for name, given in found.items()})
     return Prepared(found, readers, BoundPipeline(spec, schemas, time, keys, lambda: sizes(found)))
+
+
+def prepare_run(
+    request: Request, manifest: Manifest | None, most: int | None, found: dict[str, InputFiles] | None
+) -> tuple[Request, Prepared]:
+    """Return the request of a run that takes in new rows, with the files that others replace and the columns that its inputs have got, and its inputs, as `prepare` does."""
+    request, found = with_replaced_files(request, manifest, found)
+    ready = prepare(request, manifest, most, found=found)
+    request = with_grown_columns(request, ready.readers)
+    if amended := _with_amended_files(request, manifest, ready):
+        return amended, prepare(amended, manifest, most)
+    return request, ready
+
+
+def _with_amended_files(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
+    """Return the request that takes in files that replace withdrawn ones with the times of their rows, where some are late.
+
+    None where there are no such files: then they are new like any other.
+    """
+    if (
+        manifest is None
+        or not manifest.upper
+        or request.decided.withdrawn
+        or request.clock.arrival
+        or request.decided.refreshes_all
+    ):
+        return None
+    found = {
+        name: reader.listing.amended
+        for name, reader in ready.readers.items()
+        if reader.listing.amended and isinstance(reader, LogReader) and reader.late_times(manifest.upper) is not None
+    }
+    return request.deciding(withdrawn=found) if found else None
 
 
 def _imports_of(manifest: Manifest | None) -> Manifest | None:
