@@ -221,7 +221,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
     from ddcli.errors import UsageError
     from ddcli.job.summary import plural, size_of
     from ddcli.store.files.objects import locate
-    from ddcli.store.state.upkeep import export_state
+    from ddcli.store.state.branches import export_state
 
     if len(pipelines) > 1:
         raise UsageError("a state is copied into one directory", hint="dd state export PIPELINE DIRECTORY")

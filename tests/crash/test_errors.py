@@ -10,8 +10,9 @@ import pytest
 
 from ddcli.errors import EngineError, StateError
 from ddcli.store.files.gate import Files
+from ddcli.store.state.branches import export_state
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.upkeep import export_state, reshard_state, verify
+from ddcli.store.state.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
 from tests.draws import EFFORT, WHOLE, some
 from tests.store.support import Dead, Faulty, little_at_a_time, names

@@ -20,9 +20,9 @@ from ddcli.errors import CheckError, EngineError, InputError
 from ddcli.provenance.verification import verify
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import explained, shortened
+from ddcli.store.state.branches import export_state
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.upkeep import export_state
 from tests.draws import many
 from tests.judge.harness import judge
 from tests.judge.logs import cases

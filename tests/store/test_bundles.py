@@ -23,11 +23,12 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files import access
 from ddcli.store.state import batch_lists
 from ddcli.store.state.batch_lists import Bundle, footprint, inside, worn
+from ddcli.store.state.branches import export_state
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.upkeep import collect_garbage, compact_state, export_state, verify
+from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
 from ddcli.store.state.verify import OpenBundles, verify_state
 from tests import draws
 from tests.draws import many

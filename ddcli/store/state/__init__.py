@@ -1,7 +1,7 @@
 """The state directory and its commits.
 
 * batch_lists: the batches that a manifest names, for large states in immutable lists; the small batches of a commit in one file, and the moves of the live ones
-* branches: states of their own that begin with the files of another
+* branches: states of their own that begin with the files of another; a copy of a state, made while runs go on
 * consumers: the claimants of outputs' logs: consumers with their positions, and readers in other pipelines
 * contents: the files in a state: those that a manifest names, those that wait, those to be removed
 * document: the names and values in a state's files, checked; small JSON files, each a record that is replaced as a whole
@@ -16,6 +16,6 @@
 * runs: records of the last runs
 * shared_arrangements: arrangements of other states; the claims of readers in other pipelines
 * transaction: a commit: files and the next manifest, wholly or not at all
-* upkeep: a state listed, compacted, resharded, rekeyed, tidied, copied
+* upkeep: a state listed, compacted, resharded, rekeyed, tidied
 * verify: the check of files against the manifest
 """
