@@ -342,6 +342,7 @@ def test_what_an_accepted_measure_was_goes(shop, measured):
     found = {(each["check"], each["found"]) for each in cache["accepted"]}
     assert found >= {("change", "rows were forgotten since"), ("few", "2 violations: 2 new")}
     assert cache["checks"]["few"]["violations"] == 1
+    assert "told" in cache["checks"]["few"]["accepted"]
 
 
 def test_a_changed_pipeline_is_refused(marked):
