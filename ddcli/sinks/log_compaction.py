@@ -14,6 +14,7 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
+from ddcli.engine.trace import policy
 from ddcli.errors import EngineError, InputError, StateError, UsageError, first_line
 from ddcli.job.inputs import find_time
 from ddcli.job.request import read_request
@@ -124,13 +125,13 @@ def _are_several(files: Sequence[FileEntry]) -> bool:
 
 
 def pays(files: Sequence[FileEntry]) -> bool:
-    """Return whether old files of a log are worth summing up: there are `FILES` since the last sum, and they are half as large as it, or larger.
+    """Return whether old files of a log are worth summing up: there are `FILES` since the last sum, and they are more than half as large as it.
 
     So each byte of the log is written again a few times in all.
     """
     summed = sum(file.size for file in files if is_summed(file))
     others = [file.size for file in files if not is_summed(file)]
-    return len(others) >= FILES and 2 * sum(others) >= summed
+    return len(others) >= FILES and policy.joins(summed, sum(others), policy.BOUNDLESS)
 
 
 def sum_up(

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.privacy import Tags
     from ddcli.store.files.gate import Written
-    from ddcli.store.log.joint_files import JointFile
+    from ddcli.store.log.joint_files import JointFile, Summary
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -410,19 +410,12 @@ class OutputWriter:
             if summary is not None:
                 rows = rows_between(place, self.time, ()) if rows is None else rows
                 rows = summed_up(rows, next(iter(self.time)), *summary.horizon)
+            now: pl.DataFrame | None = pl.DataFrame() if rows is None else rows
             if not old.rows and not (rows is not None and rows.height) and is_there(place):
-                files.append(old)  # it has the columns of a log without updates
-                forgetting.kept.append(old)
-            elif rows is None or not (rows.height or summary):
-                if is_there(place):
-                    self._commit.retire(place)
-                forgetting.note(place, old.size, None, 0)
-            elif (now := replaced(place, rows) if is_there(place) else rows) is None:
-                files.append(old)
-                forgetting.kept.append(old)
-            else:
-                files.append(self._part(place, now, old, summary and summary._replace(parts=()).metadata()))
-                forgetting.note(place, old.size, place, files[-1].size)
+                now = None  # it has the columns of a log without updates
+            elif rows is not None and (rows.height or summary) and is_there(place):
+                now = replaced(place, rows)
+            files += self._revised(place, old, now, summary, forgetting)
         (written,) = self._files.get(name, [None])
         added = None if waiting else written
         if waiting and written:
@@ -476,17 +469,8 @@ class OutputWriter:
                 after = kernels.consolidate(np.concatenate([before, some]))
                 met.append(before)
                 found.append((before, after))
-                if np.array_equal(before, after):
-                    files.append(old)
-                    forgetting.kept.append(old)
-                    continue
-                rows = file.with_rows(after)
-                if rows.height or summary:
-                    files.append(self._part(place, rows, old, summary and summary._replace(parts=()).metadata()))
-                    forgetting.note(place, old.size, place, files[-1].size)
-                else:
-                    self._commit.retire(place)
-                    forgetting.note(place, old.size, None, 0)
+                rows = None if np.array_equal(before, after) else file.with_rows(after)
+                files += self._revised(place, old, rows, summary, forgetting)
         last = end_of(known.files)
         later = updates[between(times, last, ())]
         if len(later):
@@ -502,6 +486,22 @@ class OutputWriter:
         self.progress(directory, known.horizon, name, log)
         self._hash(name, updates)
         return replace(known, files=files, log=log, contents=self._contents(name, known)), found, horizon
+
+    def _revised(
+        self, path: Path, old: FileEntry, rows: pl.DataFrame | None, summary: Summary | None, forgetting: ErasureRequest
+    ) -> list[FileEntry]:
+        """Return the entry of a log's file that is to have these rows, or stays as it is (None); none for a file without rows, which goes unless it has a summary."""
+        if rows is None:
+            forgetting.kept.append(old)
+            return [old]
+        if not (rows.height or summary):
+            if is_there(path):
+                self._commit.retire(path)
+            forgetting.note(path, old.size, None, 0)
+            return []
+        entry = self._part(path, rows, old, summary and summary._replace(parts=()).metadata())
+        forgetting.note(path, old.size, path, entry.size)
+        return [entry]
 
     def _part(
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None

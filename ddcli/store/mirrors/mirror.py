@@ -93,7 +93,7 @@ def read_mark(directory: Path) -> MirrorCursor | None:
 def is_finished(directory: Path, mark: MirrorCursor) -> bool:
     """Return whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
     if mark.files:
-        return not is_there(_waiting(directory / mark.files[-1], mark.number))
+        return not is_there(temporary(directory / mark.files[-1], mark.number))
     return not _replaced(directory, mark)
 
 
@@ -103,7 +103,9 @@ def finish_addition(directory: Path, files: Files) -> None:
     replaced = [] if mark is None else _replaced(directory, mark)
     for path in replaced:
         files.remove(path)
-    waiting = {} if mark is None else {_waiting(directory / name, mark.number): directory / name for name in mark.files}
+    waiting = (
+        {} if mark is None else {temporary(directory / name, mark.number): directory / name for name in mark.files}
+    )
     for source, target in waiting.items():
         if is_there(source):
             files.rename(source, target)
@@ -146,7 +148,7 @@ def write_frames(
     names: list[str] = []
     for frame in _cut(frames):
         names.append(f"{number:09d}-{part + len(names):04d}.parquet")
-        waiting = _waiting(directory / names[-1], number)
+        waiting = temporary(directory / names[-1], number)
         data = io.BytesIO()
         frame.write_parquet(data, compression="zstd", compression_level=LEVEL)
         files.write(waiting, data.getvalue())
@@ -185,10 +187,6 @@ def _replaced(directory: Path, mark: MirrorCursor) -> list[Path]:
 
 def _addition(path: Path) -> int:
     return int(path.name.partition("-")[0])
-
-
-def _waiting(path: Path, number: int) -> Path:
-    return temporary(path, number)
 
 
 FILES = 64

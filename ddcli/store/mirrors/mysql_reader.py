@@ -14,7 +14,7 @@ import polars as pl
 
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
-from ddcli.store.mirrors.postgres_reader import read_text
+from ddcli.store.mirrors.postgres_reader import typed
 from ddcli.store.mirrors.query_reader import MOST, SILENT, WAIT, ServerReader, Start, from_start, longest_silence
 from ddcli.version import check_package
 
@@ -174,17 +174,9 @@ def _series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Seri
     if dtype == pl.Binary():
         return pl.Series(name, values, dtype)
     texts = pl.Series(name, values, pl.String)
-    if dtype == pl.String():
-        return texts
     if dtype.is_float():
         return texts.cast(pl.Float64).cast(dtype)
-    found = texts.to_frame().select(read_text(pl.col(name), dtype)).to_series()
-    failed = found.is_null() & texts.is_not_null()
-    if failed.any():
-        hint = f"cast it in a `query`, such as `cast({quoted(name)} as char)`, or leave such rows out"
-        problem = f"the column '{name}' has '{texts.filter(failed)[0]}', which is no {kind.required()}"
-        raise InputError(problem, place=place, hint=hint)
-    return found
+    return typed(texts, kind, place, f"{quoted(name)} as char")
 
 
 def _parts(uri: str) -> tuple[Any, dict[str, str]]:

@@ -90,7 +90,7 @@ def series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Serie
     assert kind.inner is not None
     lists = [each for each in values if each is not None]
     if any(isinstance(value, list) for each in lists for value in each):
-        raise _wrong(name, kind, "an array of several dimensions", place)
+        raise _wrong(name, kind, "an array of several dimensions", place, f"{delimited(name)} as text")
     flat = _scalars(name, kind.inner, [value for each in lists for value in each], place)
     parts, at = [], 0
     for each in values:
@@ -103,17 +103,21 @@ def _scalars(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Ser
     dtype = kind.to_polars()
     if dtype in (pl.String(), *VALUES.values()) and not (values and any(isinstance(each, str) for each in values)):
         return pl.Series(name, values, dtype)
-    texts = pl.Series(name, values, pl.String)
-    if dtype == pl.String():
+    return typed(pl.Series(name, values, pl.String), kind, place, f"{delimited(name)} as text")
+
+
+def typed(texts: pl.Series, kind: Type, place: str, cast: str) -> pl.Series:
+    """Return texts of a database's as values of a type. Raises InputError, with this `cast` in the hint, for a text that is none of it."""
+    if kind.kind == "string":
         return texts
-    found = texts.to_frame().select(read_text(pl.col(name), dtype)).to_series()
+    found = texts.to_frame().select(_read(pl.col(texts.name), kind.to_polars())).to_series()
     failed = found.is_null() & texts.is_not_null()
     if failed.any():
-        raise _wrong(name, kind, f"'{texts.filter(failed)[0]}'", place)
+        raise _wrong(texts.name, kind, f"'{texts.filter(failed)[0]}'", place, cast)
     return found
 
 
-def read_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _read(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Return texts of the database's in a type; null where they are none of it."""
     if dtype == pl.Binary():
         return text.str.slice(2).str.decode("hex", strict=False)
@@ -132,8 +136,8 @@ def read_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return pl.when(exact).then(text.cast(pl.Decimal(DIGITS, scale), strict=False)).cast(dtype, strict=False)
 
 
-def _wrong(name: str, kind: Type, what: str, place: str) -> InputError:
-    hint = f"cast it in a `query`, such as `cast({delimited(name)} as text)`, or leave such rows out"
+def _wrong(name: str, kind: Type, what: str, place: str, cast: str) -> InputError:
+    hint = f"cast it in a `query`, such as `cast({cast})`, or leave such rows out"
     return InputError(f"the column '{name}' has {what}, which is no {kind.required()}", place=place, hint=hint)
 
 

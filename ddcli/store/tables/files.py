@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import field
 from errno import EMFILE, ENOENT
 from typing import TYPE_CHECKING
@@ -130,12 +131,8 @@ class Tables:
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types, or refuse the file."""
         kind = self.kind(path)
-        try:
+        with _refused(kind, path):
             found = kind.footer(path)
-        except OSError as error:
-            raise _unreadable(str(path), error) from None
-        except READ_ERRORS as error:
-            raise damaged(kind, path, error) from None
         found = by_column(self._names_in(path), found)
         refuse_patterns(str(path), found, self.declared)
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
@@ -145,12 +142,8 @@ class Tables:
     def check(self, path: Path, columns: Footer) -> None:
         """Refuse a file in which something is wrong that its reader would ignore or alter: to be done before rows are read of it."""
         kind = self.kind(path)
-        try:
+        with _refused(kind, path):
             found = kind.find_damage(path) or kind.find_altered(path, self._own(path, columns))
-        except OSError as error:
-            raise _unreadable(str(path), error) from None
-        except READ_ERRORS as error:
-            raise damaged(kind, path, error) from None
         if found is not None:
             raise found
 
@@ -195,17 +188,13 @@ class Tables:
     def _found_in(self, path: Path) -> Collection[str]:
         """Return the columns that a file has itself; of JSON, those under any of the columns' names that have a value."""
         kind = self._kind(path, {})
-        try:
+        with _refused(kind, path):
             if kind.name != NDJSON:
                 return kind.footer(path)
             every = {name: TEXT for column, others in self.former.items() for name in (column, *others)}
             texts = kind_of(path, every, self.dialect, enveloped=self.enveloped)
             found = texts.scan([path]).select(pl.all().is_not_null().any()).collect(engine="streaming")
-            return [name for name in every if found[name].any()]
-        except OSError as error:
-            raise _unreadable(str(path), error) from None
-        except READ_ERRORS as error:
-            raise damaged(kind, path, error) from None
+        return [name for name in every if found[name].any()]
 
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
         """Return the key that files have in common that can be read in one scan."""
@@ -307,19 +296,16 @@ class Tables:
 
     def texts(self, path: Path, name: str, rows: pl.Series) -> list[str | None]:
         """Return a column of text in some rows of a file, as it is written."""
-        try:
+        with _refused(self.kind(path), path):
             scan = self._text([path], name)
-        except OSError as error:
-            raise _unreadable(str(path), error) from None
         found: list[str | None] = self._collected([path], (), scan).to_series()[rows].to_list()
         return found
 
     def _read(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """Return all columns of files that are alike, without the rows that can't be read."""
-        try:
-            scan = self.kind(paths[0]).scan(paths)
-        except OSError as error:
-            raise _unreadable(str(error.filename or paths[0]), error) from None
+        kind = self.kind(paths[0])
+        with _refused(kind, paths[0]):
+            scan = kind.scan(paths)
         passed = self.passed.get(paths[0])
         if passed is None:
             return scan
@@ -560,6 +546,17 @@ def _unreadable(place: str, error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):  # of polars without a number
         why, hint = os.strerror(ENOENT), "another program has removed it meanwhile: run again"
     return InputError(f"the file can't be read: {why}", place=place, hint=hint)
+
+
+@contextmanager
+def _refused(kind: Kind, path: Path) -> Iterator[None]:
+    """Turn errors of a file's reader into errors of the input."""
+    try:
+        yield
+    except OSError as error:
+        raise _unreadable(str(error.filename or path), error) from None
+    except READ_ERRORS as error:
+        raise damaged(kind, path, error) from None
 
 
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
