@@ -174,13 +174,13 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
     named = None if given.follows else {*declared, *key, *([cursor] if cursor else [])}
     reader: QueryReader
     if uri.startswith("postgres"):
-        from ddcli.store.mirrors.postgres_reader import PostgresReader
+        from ddcli.store.mirrors.server_databases import PostgresReader
 
         check_package("psycopg")
         check_server(uri)
         reader = PostgresReader(uri, query, declared, named, connections)
     elif uri.startswith("mysql"):
-        from ddcli.store.mirrors.mysql_reader import MysqlReader
+        from ddcli.store.mirrors.server_databases import MysqlReader
 
         check_server(uri)
         reader = MysqlReader(uri, query, declared, named, connections)

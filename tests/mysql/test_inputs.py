@@ -10,8 +10,8 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import InputError, SpecErrors
-from ddcli.store.mirrors import mysql_reader
-from ddcli.store.mirrors.mysql_reader import MysqlReader
+from ddcli.store.mirrors import server_databases
+from ddcli.store.mirrors.server_databases import MysqlReader
 from tests.tables.test_database import held, pipeline
 
 MADE = "create table orders (id int, region varchar(9), amount double)"
@@ -144,7 +144,7 @@ def test_a_row_that_comes_while_a_run_begins_is_not_lost(tmp_path, database, exe
     """How far the log was is read before the rows of one moment are fixed: what comes in between is read twice, what comes later next time."""
     execute(MADE, "insert into orders values (1, 'x', 1)")
     file = pipeline(tmp_path, database)
-    plain = getattr(mysql_reader, moment)
+    plain = getattr(server_databases, moment)
 
     def late(*given):
         found = plain(*given)
@@ -153,7 +153,7 @@ def test_a_row_that_comes_while_a_run_begins_is_not_lost(tmp_path, database, exe
         return found
 
     written = [None]
-    monkeypatch.setattr(mysql_reader, moment, late)
+    monkeypatch.setattr(server_databases, moment, late)
     run(file)
     written.clear()
     execute("insert into orders values (3, 'z', 3)")

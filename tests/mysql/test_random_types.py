@@ -8,7 +8,7 @@ import polars as pl
 
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
-from ddcli.store.mirrors.mysql_reader import MysqlReader
+from ddcli.store.mirrors.server_databases import MysqlReader
 from ddcli.store.mirrors.source import DatabaseSource
 from tests.draws import chance, many
 from tests.tables.random_types import NAMES, drawn_value, plain, rows_of

@@ -10,7 +10,7 @@ import pytest
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, SpecErrors
-from ddcli.store.mirrors.postgres_reader import PostgresReader, series
+from ddcli.store.mirrors.server_databases import PostgresReader, series
 from ddcli.store.mirrors.source import DatabaseSource
 from tests.cases import cases
 from tests.harness import called
@@ -195,7 +195,7 @@ def test_a_server_that_goes_as_it_is_read(tmp_path, database, execute, monkeypat
     """The run fails, and the next one begins where the last one ended."""
     execute(MADE, "insert into orders select g, 'a', g from generate_series(1, 300) g")
     file = pipeline(tmp_path, database)
-    monkeypatch.setattr("ddcli.store.mirrors.postgres_reader.MOST", 100)
+    monkeypatch.setattr("ddcli.store.mirrors.server_databases.MOST", 100)
     calls = []
 
     def gone(*given):
@@ -206,7 +206,7 @@ def test_a_server_that_goes_as_it_is_read(tmp_path, database, execute, monkeypat
             )
         return series(*given)
 
-    monkeypatch.setattr("ddcli.store.mirrors.postgres_reader.series", gone)
+    monkeypatch.setattr("ddcli.store.mirrors.server_databases.series", gone)
     with pytest.raises(InputError, match="the database can't be read"):
         run(file)
     monkeypatch.undo()

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from ddcli.store.mirrors import cancellation, file_order
+from ddcli.store.mirrors import cancellation, equal_parts
 from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
-from ddcli.store.mirrors.file_order import FileRows, PieceColumns, equal_columns, partners, pieces_of
+from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, equal_columns, partners, pieces_of
 from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
@@ -109,9 +109,9 @@ def total(frames, names):
 @pytest.mark.parametrize("seed", range(many(60)))
 def test_what_is_left_of_rewritten_files_adds_up_to_the_difference(tmp_path, monkeypatch, seed):
     draw = chance("chunks", seed)
-    monkeypatch.setattr(file_order, "LEAST", 1)
-    monkeypatch.setattr(file_order, "WINDOW", draw.choice([7, 1 << 20]))
-    monkeypatch.setattr(file_order, "PIECE", draw.choice([1, 30, 1 << 18]))
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "WINDOW", draw.choice([7, 1 << 20]))
+    monkeypatch.setattr(equal_parts, "PIECE", draw.choice([1, 30, 1 << 18]))
     monkeypatch.setattr(buckets, "HELD", draw.choice([2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 1 << 17]))
     names = ["k", *draw.sample([*KINDS], draw.randrange(1, len(KINDS) + 1))]
@@ -144,7 +144,7 @@ def test_what_is_left_of_rewritten_files_adds_up_to_the_difference(tmp_path, mon
 @pytest.mark.parametrize("seed", range(many(30)))
 def test_columns_of_equal_bytes_have_equal_values(tmp_path, monkeypatch, seed):
     draw = chance("bytes", seed)
-    monkeypatch.setattr(file_order, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     rows = [row(draw, at) for at in range(40)]
     names, how = ["k", *KINDS], options(draw) | {"row_group_size": 40}
     sides = framed(rows, names), framed(rewritten(draw, rows), names)
@@ -176,7 +176,7 @@ def one_file(path, array, field=None, **how):
     ],
 )
 def test_columns_of_other_types_are_others(tmp_path, monkeypatch, one, other):
-    monkeypatch.setattr(file_order, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     # Not made where tests are collected: pyarrow imports pandas to make the first array.
     sides = [one_file(tmp_path / f"{at}.parquet", pa.array(*each)) for at, each in enumerate((one, other))]
     assert equal_columns(*sides) == []
@@ -185,19 +185,19 @@ def test_columns_of_other_types_are_others(tmp_path, monkeypatch, one, other):
 
 def test_where_what_is_null_is_another_the_column_is(tmp_path, monkeypatch):
     """A struct that may be null with a field that may not has the bytes of one that may not with a field that may."""
-    monkeypatch.setattr(file_order, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     array, fields = pa.array([1, None]), []
     for outer in (True, False):
         kind = pa.struct([pa.field("a", pa.int64(), nullable=not outer)])
         inner = pa.array([1, 0]) if outer else array
         values = pa.StructArray.from_arrays([inner], fields=[*kind], mask=pa.array([False, True]) if outer else None)
         fields.append(one_file(tmp_path / f"{outer}.parquet", values, pa.field("c", kind, nullable=outer)))
-    assert fields[0].columns["c"].sizes == fields[1].columns["c"].sizes
+    assert fields[0].columns["c"][1] == fields[1].columns["c"][1]
     assert equal_columns(*fields) == []
 
 
 def test_damaged_and_missing_files_have_no_equal_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_order, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     whole, cut = (one_file(tmp_path / f"{name}.parquet", pa.array([1, 2])) for name in "ab")
     assert equal_columns(whole, cut) == ["c"]
     (tmp_path / "b.parquet").write_bytes((tmp_path / "b.parquet").read_bytes()[:20])
@@ -207,8 +207,8 @@ def test_damaged_and_missing_files_have_no_equal_columns(tmp_path, monkeypatch):
 
 
 def test_small_row_groups_are_not_looked_at(tmp_path):
-    assert one_file(tmp_path / "a.parquet", pa.array(range(file_order.LEAST - 1))) is None
-    assert one_file(tmp_path / "b.parquet", pa.array(range(file_order.LEAST))) is not None
+    assert one_file(tmp_path / "a.parquet", pa.array(range(equal_parts.LEAST - 1))) is None
+    assert one_file(tmp_path / "b.parquet", pa.array(range(equal_parts.LEAST))) is not None
 
 
 def test_partners_are_those_with_most_in_common():

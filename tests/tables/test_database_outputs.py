@@ -16,7 +16,7 @@ from ddcli.driver.run import run
 from ddcli.errors import DdError, EngineError, StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.file_databases import DuckdbReader, SqliteReader
-from ddcli.store.mirrors.postgres_reader import PostgresReader
+from ddcli.store.mirrors.server_databases import PostgresReader
 from ddcli.store.mirrors.source import DatabaseSource
 from tests.draws import chance, many, some
 from tests.tables import database_followers as judges

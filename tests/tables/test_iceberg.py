@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, StringType
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
-from ddcli.store.mirrors import file_order, row_pairs
+from ddcli.store.mirrors import equal_parts
 from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -73,9 +73,9 @@ def test_a_command_imports_what_its_tables_need(tmp_path, table):
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
     draw = random.Random(f"{SEED}-{seed}")
-    monkeypatch.setattr(file_order, "LEAST", (1, 1 << 12)[seed % 3 == 0])
-    monkeypatch.setattr(row_pairs, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(row_pairs, "NEAR", (0, 4)[seed % 2])
+    monkeypatch.setattr(equal_parts, "LEAST", (1, 1 << 12)[seed % 3 == 0])
+    monkeypatch.setattr(equal_parts, "SAMPLE", (1, 256)[seed % 3 == 2])
+    monkeypatch.setattr(equal_parts, "NEAR", (0, 4)[seed % 2])
     history = IcebergHistory(tmp_path, draw)
     time = draw.choice(["", ", time: version", ", time: committed"])
     file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")
@@ -155,7 +155,7 @@ def test_only_files_that_differ_are_read(tmp_path, table, monkeypatch):
 @pytest.mark.parametrize("least", [1, 1 << 12])
 def test_files_whose_columns_are_others_now(tmp_path, monkeypatch, least):
     """The package reads a file with a column that has a wider type since, or another name: it may be one that was rewritten."""
-    monkeypatch.setattr(file_order, "LEAST", least)
+    monkeypatch.setattr(equal_parts, "LEAST", least)
     catalog = load_catalog("default", **properties_of(tmp_path))
     catalog.create_namespace("shop")
     schema = pa.schema([("k", pa.int32()), ("v", pa.string())])
@@ -181,7 +181,7 @@ def test_files_whose_columns_are_others_now(tmp_path, monkeypatch, least):
 
 def test_columns_of_equal_bytes_are_not_read(tmp_path, monkeypatch):
     """Of a file that is rewritten only columns with other bytes are read whole, and the others where rows differ."""
-    rows = file_order.LEAST
+    rows = equal_parts.LEAST
     catalog = load_catalog("default", **properties_of(tmp_path))
     catalog.create_namespace("shop")
     frame = pl.DataFrame({"k": range(rows), "v": ["a"] * rows, "w": range(rows)})
@@ -211,7 +211,7 @@ def renamed(catalog, *names):
 
 def test_a_column_of_another_ones_name_is_another(tmp_path, monkeypatch):
     """Two columns have changed names: files from before and after have equal bytes by these names, and other rows."""
-    monkeypatch.setattr(file_order, "LEAST", 1)
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     catalog = load_catalog("default", **properties_of(tmp_path))
     catalog.create_namespace("shop")
     rows = pa.table({"v": ["a", "b"], "w": ["x", "y"]})

@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from ddcli.store.mirrors.file_order import equal_columns, in_order, partners
-from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, different_elsewhere, mostly_equal
+from ddcli.store.mirrors.equal_parts import (
+    FEW,
+    apart_rows,
+    different,
+    different_elsewhere,
+    equal_columns,
+    in_order,
+    mostly_equal,
+    partners,
+)
 from ddcli.store.scratch import buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.store.mirrors.file_order import FileRows, Place
+    from ddcli.store.mirrors.equal_parts import FileRows, Place
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -26,7 +26,7 @@ from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.cancellation import DIFF, remainder
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
-from ddcli.store.mirrors.file_order import FileRows, PieceColumns, pieces_of
+from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
 
     from ddcli.store.mirrors.delta_commits import DataFile, DeltaCommit
-    from ddcli.store.mirrors.file_order import RowGroupRange
+    from ddcli.store.mirrors.equal_parts import RowGroupRange
     from ddcli.store.mirrors.mirror import MirrorCursor
 
 

@@ -34,8 +34,8 @@ from ddcli.store.mirrors.ducklake_columns import (
     shaped,
 )
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.postgres_reader import place_of
 from ddcli.store.mirrors.query_reader import connected, errors_at_file
+from ddcli.store.mirrors.server_databases import place_of
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.version import check_package
 

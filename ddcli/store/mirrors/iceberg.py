@@ -20,7 +20,7 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.files.access import below, check_plain
 from ddcli.store.mirrors.cancellation import remainder
-from ddcli.store.mirrors.file_order import FileRows, PieceColumns, chunks_of
+from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, chunks_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.version import check_package

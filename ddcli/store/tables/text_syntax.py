@@ -135,7 +135,7 @@ def judge_object(text: str, place: str, *, tombstones: bool = False) -> Damage |
         )
         if "\\" in text:
             json.dumps(found, ensure_ascii=False).encode()
-    except _TwiceError as twice:
+    except KeyError as twice:
         return Damage(f"the key {twice.args[0]!r} is in an object twice", place, "write each key once")
     except RecursionError:
         return Damage("values are nested too deep", place, "leave out values that no column reads")
@@ -251,15 +251,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-class _TwiceError(Exception):
-    """A key that an object has twice."""
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises KeyError for a key that it has twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _TwiceError(next(name for at, name in enumerate(names) if name in names[:at]))
+        raise KeyError(next(name for at, name in enumerate(names) if name in names[:at]))
     return found
 
 

@@ -196,46 +196,6 @@ def history_columns(record: Schema, time: Schema) -> Schema:
     return record | {FROM: kind.required(), TO: kind.or_null(), CURRENT: Type("bool")}
 
 
-class Overlap(Exception):
-    """Two records of one key hold at one time, or one has a negative multiplicity: the key, and when."""
-
-    def __init__(self, key: dict[str, object], at: object, *, negative: bool = False) -> None:
-        super().__init__()
-        self.key, self.at, self.negative = key, at, negative
-
-
-def intervals(updates: pl.DataFrame, time: str, key: Sequence[str], track: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the intervals of the records of a log's updates, which have all times of their keys.
-
-    Consecutive intervals of a key whose records have the same values in the columns `track` are one, with the last of these records. Raises
-    Overlap where a key has several records at one time, or fewer than none.
-    """
-    record = [name for name in updates.columns if name not in (time, DIFF)]
-    net = updates.group_by([*record, time], maintain_order=True).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
-    net = net.sort(time, maintain_order=True).with_columns(
-        pl.col(DIFF).cum_sum().over(record).alias("there"), pl.col(time).shift(-1).over(record).alias(TO)
-    )
-    if (wrong := net.filter(~pl.col("there").is_in([0, 1]))).height:
-        raise Overlap(wrong.select(key).row(0, named=True), wrong[time][0], negative=wrong["there"][0] < 0)
-    found = net.filter(pl.col("there") == 1).rename({time: FROM}).select(*record, FROM, TO)
-    found = found.sort(FROM, maintain_order=True).with_columns(
-        pl.col(FROM).shift(-1).over(key).alias("next"), pl.col(TO).shift(1).over(key).alias("before")
-    )
-    if (
-        wrong := found.filter(pl.col("next").is_not_null() & (pl.col(TO).is_null() | (pl.col(TO) > pl.col("next"))))
-    ).height:
-        raise Overlap(wrong.select(key).row(0, named=True), wrong["next"][0])
-    if track:
-        same = [pl.col(name).eq_missing(pl.col(name).shift(1).over(key)) for name in track]
-        begins = ~(pl.col("before").eq_missing(pl.col(FROM)) & pl.all_horizontal(same))
-        found = found.with_columns(begins.cast(pl.Int64).cum_sum().over(key).alias("number"))
-        others = [name for name in record if name not in key]
-        found = found.group_by([*key, "number"], maintain_order=True).agg(
-            *(pl.col(name).last() for name in others), pl.col(FROM).first(), pl.col(TO).last()
-        )
-    return found.select(*record, FROM, TO, pl.col(TO).is_null().alias(CURRENT))
-
-
 def read_beginning(path: Path, columns: Schema, keys: pl.DataFrame | None = None, *, rows: bool = True) -> pl.DataFrame:
     """Return the rows of a history that a Parquet file has, `columns` with the ends alone of theirs; of some keys those that have these, and perhaps others.
 
@@ -434,18 +394,46 @@ class HistoryChange(Change):
         ).collect()
 
     def _intervals(self, updates: pl.DataFrame, diff: int) -> pl.DataFrame:
+        """Return the intervals of the records of a log's updates, which have all times of their keys, with a diff.
+
+        Consecutive intervals of a key whose records have the same values in the columns `track` are one, with the last of these records. Raises
+        EngineError where a key has several records at one time, or fewer than none.
+        """
         (time,) = self.time
-        try:
-            found = intervals(updates, time, self.key, self.track)
-        except Overlap as overlap:
-            key = ", ".join(f"{name} = {value}" for name, value in overlap.key.items())
-            if overlap.negative:
-                raise EngineError(
-                    f"output '{self.output}' has a record with a negative multiplicity at {overlap.at}, and a history can't hold it: {key}",
-                    hint=f"{COMMITTED}; withdraw the file with the retraction: `dd retract PIPELINE FILE`, then `dd state reopen`",
-                ) from None
-            raise EngineError(
-                f"output '{self.output}' has two records of one key at {overlap.at}, and a history has one: {key}",
-                hint=f"{COMMITTED}; name more columns in `key`, or keep one record of a key: `- top_k: {{k: 1, ...}}`",
-            ) from None
-        return found.with_columns(pl.lit(diff, pl.Int64).alias(DIFF))
+        record = [name for name in updates.columns if name not in (time, DIFF)]
+        net = updates.group_by([*record, time], maintain_order=True).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
+        net = net.sort(time, maintain_order=True).with_columns(
+            pl.col(DIFF).cum_sum().over(record).alias("there"), pl.col(time).shift(-1).over(record).alias(TO)
+        )
+        if (wrong := net.filter(~pl.col("there").is_in([0, 1]))).height:
+            raise self._overlap(wrong, wrong[time][0], negative=wrong["there"][0] < 0)
+        found = net.filter(pl.col("there") == 1).rename({time: FROM}).select(*record, FROM, TO)
+        found = found.sort(FROM, maintain_order=True).with_columns(
+            pl.col(FROM).shift(-1).over(self.key).alias("next"), pl.col(TO).shift(1).over(self.key).alias("before")
+        )
+        lasts = pl.col(TO).is_null() | (pl.col(TO) > pl.col("next"))
+        if (wrong := found.filter(pl.col("next").is_not_null() & lasts)).height:
+            raise self._overlap(wrong, wrong["next"][0])
+        if self.track:
+            same = [pl.col(name).eq_missing(pl.col(name).shift(1).over(self.key)) for name in self.track]
+            begins = ~(pl.col("before").eq_missing(pl.col(FROM)) & pl.all_horizontal(same))
+            found = found.with_columns(begins.cast(pl.Int64).cum_sum().over(self.key).alias("number"))
+            others = [name for name in record if name not in self.key]
+            found = found.group_by([*self.key, "number"], maintain_order=True).agg(
+                *(pl.col(name).last() for name in others), pl.col(FROM).first(), pl.col(TO).last()
+            )
+        lasting = pl.col(TO).is_null().alias(CURRENT)
+        return found.select(*record, FROM, TO, lasting, pl.lit(diff, pl.Int64).alias(DIFF))
+
+    def _overlap(self, wrong: pl.DataFrame, at: object, *, negative: bool = False) -> EngineError:
+        """Return the error for a key with two records at one time, or one with a negative multiplicity: that of the first row."""
+        key = ", ".join(f"{name} = {value}" for name, value in wrong.select(self.key).row(0, named=True).items())
+        if negative:
+            return EngineError(
+                f"output '{self.output}' has a record with a negative multiplicity at {at}, and a history can't hold it: {key}",
+                hint=f"{COMMITTED}; withdraw the file with the retraction: `dd retract PIPELINE FILE`, then `dd state reopen`",
+            )
+        return EngineError(
+            f"output '{self.output}' has two records of one key at {at}, and a history has one: {key}",
+            hint=f"{COMMITTED}; name more columns in `key`, or keep one record of a key: `- top_k: {{k: 1, ...}}`",
+        )

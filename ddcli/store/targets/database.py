@@ -421,7 +421,7 @@ class PostgresDatabase(Database):
         check_package("psycopg")
         from psycopg import Error
 
-        from ddcli.store.mirrors.postgres_reader import place_of
+        from ddcli.store.mirrors.server_databases import place_of
 
         self.place, self._uri, self.errors = place_of(uri), uri, (Error,)
         self._hashed = True

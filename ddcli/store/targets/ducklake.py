@@ -22,7 +22,7 @@ from ddcli.expressions.tree import delimited
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.ducklake import checked_facts, find_table, named, open_catalogue, within
 from ddcli.store.mirrors.ducklake_columns import KINDS
-from ddcli.store.mirrors.postgres_reader import place_of
+from ddcli.store.mirrors.server_databases import place_of
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, other_columns, overtaken, strange
 
