@@ -162,7 +162,8 @@ def with_whole_ledgers(
         entry = _numbered(inputs[name], transaction.number)
         if forgetting is not None:
             entry = forgetting.counted(name, entry)
-        entry = found[name] = _with_replaced(request, name, entry, before, reader.listing, until, transaction.number)
+        entry = _with_replaced(request, name, entry, before, reader.listing, until, transaction.number)
+        entry = found[name] = _forgotten(entry) if forgetting is not None and name in forgetting.conditions else entry
         if not has_ledger(request, name, reader):
             continue
         ledger = _ledger(before, name)
@@ -186,11 +187,17 @@ def with_clean_ledgers(
     """Return the inputs of the next manifest without the copies of files that hold forgotten rows, or that the inputs no longer have."""
     found = dict(inputs)
     for name in forgetting.conditions:
-        entry, unclean = forgetting.counted(name, inputs[name]), forgetting.unclean.get(name, {})
+        entry, unclean = _forgotten(forgetting.counted(name, inputs[name])), forgetting.unclean.get(name, {})
         clean = [file for file in entry.files if file.key not in unclean and not file.withdrawn]
         ledger, keys = (without_others(transaction, files, clean) for files in (entry.ledger, entry.keys))
         found[name] = replace(entry, ledger=ledger, keys=keys)
     return found
+
+
+def _forgotten(entry: InputEntry) -> InputEntry:
+    """Return an input whose replaced and withdrawn files, which may hold forgotten rows, are not read again, even if they are still in their places."""
+    files = (replace(each, file=replace(each.file, forgotten=True)) for each in entry.replaced)
+    return replace(entry, replaced=tuple(files))
 
 
 def _ledger(before: Manifest | None, name: str) -> Sequence[FileEntry]:

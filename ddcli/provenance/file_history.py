@@ -1,8 +1,8 @@
 """The files of inputs as they were before runs replaced or withdrew them, read from the copies that a state keeps.
 
 As of a time an input has, of each path, the version that was replaced first after it; without one the present file. That is what the outputs held at
-that time, under either clock: the difference between two versions counts from the first open time of the run that replaced one. A version without a
-copy is unknown: the present file stands for it.
+that time, under either clock: the difference between two versions counts from the first open time of the run that replaced one. A withdrawn file that is
+still in its place is its own copy. A version without a copy is unknown: the present file stands for it.
 """
 
 from __future__ import annotations
@@ -156,14 +156,16 @@ class FileHistory:
         return frozenset(found)
 
     def _as_copied(self, name: str, at: int) -> InputFile | None:
-        """Return a replaced file as an archived one, in the place of its copy; None without one."""
+        """Return a replaced file as an archived one, in the place of its copy, or in its own where it was withdrawn and is still there; None without one."""
         each = self.replaced[name][at]
         if (name, at) not in self._places:
             assert self.manifest is not None, "it has the file"
-            place = self._copies() / f"{len(self._places)}"
+            place, listing = self._copies() / f"{len(self._places)}", self._found[name].listing
             known = restore(self.request.state, self.manifest.inputs[name].ledger, [each.file], place)
-            self._places[name, at] = place / each.file.path if known else None
-            self.copied[str(place / each.file.path)] = str(self._found[name].listing.root / each.file.path)
+            last = all(other.path != each.path for other in self.replaced[name][at + 1 :])
+            there = [listing.path(file) for file in listing.withdrawn if last and file.key == each.file.key]
+            self._places[name, at] = place / each.file.path if known else next(iter(there), None)
+            self.copied[str(place / each.file.path)] = str(listing.root / each.file.path)
         path = self._places[name, at]
         return None if path is None else replace(each.file, fingerprint="", archived=str(path))
 

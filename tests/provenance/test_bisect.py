@@ -217,6 +217,32 @@ outputs: {g: out/g/}
     assert "w: in/1.csv, line 2" in result.out
 
 
+@pytest.mark.parametrize("clock", ["arrival", "event"])
+def test_a_check_that_had_failed_is_explained_from_a_withdrawn_file_that_is_still_there(shop, clock):
+    """The state has no copy of the file; `dd why` reads it, too, until rows of the input are forgotten."""
+    text = CORRECTED.replace("CLOCK", clock).replace("FORMAT", FORMATS[0]).replace(", changed: replace", "")
+    shop.write("p.yaml", text + "checks: [{unique: [id], of: w, name: one row of an id}]\n")
+    for name, rows in {1: ["1,1,5", "2,1,6"], 2: ["3,1,7", "2,2,8", "4,2,9"], 3: ["5,3,1"]}.items():
+        header, tail = ("id,g,v,time", f",{name}") if clock == "event" else ("id,g,v", "")
+        shop.write(f"in/{name}.csv", "\n".join([header, *(row + tail for row in rows)]) + "\n")
+        accepted = ("--accept", "one row of an id", "--reason", "try") if name > 1 else ()
+        assert shop("run", "p.yaml", "-q", *accepted).code == 0
+    before = json.loads(shop("bisect", "p.yaml", "one row of an id", "-o", "json").out)
+    assert shop("retract", "p.yaml", "in/2.csv", "-q").code == 0
+    after = json.loads(shop("bisect", "p.yaml", "one row of an id", "-o", "json").out)
+    for found in (before, after):
+        ((line,),) = ([at["file"] for at in each["at"]] for each in found["updates"])
+        assert (line, found["run"]["number"]) == ("in/2.csv:3", 2)
+    assert (before["holds_again"] is None) == (after["holds_again"] is not None)
+    result = shop("why", "p.yaml", "g", "g=2", "--as-of", found["at"])
+    assert all(line in result.out for line in ("in/2.csv:3", "in/2.csv:4")), result
+    first = shop.folder / "in/1.csv"
+    forgotten = shop("forget", "p.yaml", "--where", "id = 2")
+    first.write_text("".join(line for line in first.read_text().splitlines(keepends=True) if line[0] != "2"))
+    assert (forgotten.code, shop("forget", "p.yaml", "--where", "id = 2").code) == (0, 0)
+    assert "2.csv" not in shop("why", "p.yaml", "g", "g=2", "--as-of", found["at"]).out
+
+
 CORRECTED = """\
 dd: 1
 name: p
