@@ -108,8 +108,9 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
     if cells := [[_code(name), f"{count:,}"] for name, count in found.changed_cells]:
         lines += ["", *_table(["column", "changed cells"], cells)]
     if shown is not None and shown.height:
-        rest = left_out(shown.height, found.changes.height)
-        lines += ["", f"<details><summary>{_shown_of(shown.height, found.changes.height)}</summary>", ""]
+        total, rest = found.changes.height, left_out(shown.height, found.changes.height)
+        counted = f"{total:,} {plural(total, 'change')}" if rest is None else f"{shown.height:,} of {total:,} changes"
+        lines += ["", f"<details><summary>{counted}</summary>", ""]
         lines += _table(
             ["", *map(_code, found.compared.key), "row"], map(_markdown_row, rows_of(shown, found.compared, texts))
         )
@@ -117,10 +118,6 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
     elif found.rows and (rest := left_out(0, found.changes.height)):
         lines += ["", rest]
     return "\n".join([*lines, ""])
-
-
-def _shown_of(shown: int, total: int) -> str:
-    return f"{total:,} {plural(total, 'change')}" if shown == total else f"{shown:,} of {total:,} changes"
 
 
 def _markdown_row(row: ChangedRow) -> list[str]:

@@ -44,7 +44,7 @@ from ddcli.store.targets.mark import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -285,8 +285,16 @@ def _opened(
             raise StateError(problem, place=spec.place.value, hint="read it in Spark")
         yield SparkTable(session, stated(spec), key, request.spec.outputs, known)
     elif spec.kind == DATABASE:
-        with opened_table(spec, request.base, key, request.spec.outputs) as table:
-            yield table
+        database: Database
+        if spec.product == "postgres":
+            database = PostgresDatabase(spec.place.value)
+            check_server(spec.place.value)
+        else:
+            database = (DuckdbDatabase if spec.product == "duckdb" else SqliteDatabase)(place_of(spec, request.base))
+        parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
+        unique = [text.value for text in spec.key]
+        with database.kept_open():
+            yield DatabaseTable(database, parts, key, request.spec.outputs, unique, stated(spec))
     else:
         from ddcli.store.targets.delta import DeltaTarget
         from ddcli.version import check_package
@@ -295,17 +303,3 @@ def _opened(
         delta = DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)
         delta.loader = loader
         yield delta
-
-
-@contextmanager
-def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> Iterator[DatabaseTable]:
-    """Yield the table that one of a pipeline's outputs names."""
-    database: Database
-    if spec.product == "postgres":
-        database = PostgresDatabase(spec.place.value)
-        check_server(spec.place.value)
-    else:
-        database = (DuckdbDatabase if spec.product == "duckdb" else SqliteDatabase)(place_of(spec, base))
-    parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
-    with database.kept_open():
-        yield DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))

@@ -22,7 +22,7 @@ from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
-from ddcli.sinks.side_logs import MOST, NotedUpdates, noted
+from ddcli.sinks.side_logs import MOST, NotedUpdates
 from ddcli.store.files.access import fs, is_there, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import locate
@@ -120,7 +120,7 @@ class OutputWriter:
 
     def __post_init__(self) -> None:
         checks = self.request.spec.checks
-        self.noted = noted([*checks], [*self.time])
+        self.noted = {name: NotedUpdates(tuple(self.time)) for name in checks}
         self._bounded = {measure.output for check in checks.values() for measure in check.measures if measure.output}
 
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:

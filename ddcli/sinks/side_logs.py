@@ -450,11 +450,6 @@ class ReceivedUpdates:
             yield pl.scan_ipc(path).select(*columns, pl.col(DIFF).alias(count))
 
 
-def noted(checks: Sequence[str], time: Sequence[str]) -> dict[str, NotedUpdates]:
-    """Return a note for each check."""
-    return {name: NotedUpdates(tuple(time)) for name in checks}
-
-
 SHOWN = 100
 """The most updates that are shown of one step, or of one shard."""
 

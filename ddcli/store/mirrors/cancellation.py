@@ -159,7 +159,7 @@ class _FileQueue:
             if at and rows > max(READ, most):
                 return
             if at == len(self._reading):
-                self._reading.append(self._threads.submit(_rows_of, file))
+                self._reading.append(self._threads.submit(lambda each: [*each.read()], file))
 
 
 def _read_ahead(sides: Sequence[_FileQueue]) -> None:
@@ -185,10 +185,6 @@ def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:
         for side, frame in ((left, ours), (right, theirs)):
             side.drop(rows)
             side.leave(frame.filter(apart))
-
-
-def _rows_of(file: FileRows) -> list[pl.DataFrame]:
-    return list(file.read())
 
 
 class _ComparedRows:

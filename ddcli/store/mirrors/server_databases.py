@@ -351,7 +351,7 @@ class MysqlReader(ServerReader):
         from pymysql import Error
 
         if isinstance(error, Error | OSError):
-            return _problem(error), _hint(error)
+            return first_line(error, str(error.args[1]) if len(error.args) > 1 else None), _hint(error)
         return _strange_answer(error) if _is_raised_in_package(error) else None
 
 
@@ -447,10 +447,6 @@ def _mysql_place(uri: str) -> str:
     parts, options = _parts(uri)
     place = options.get("unix_socket", "") if not parts.hostname else parts.hostname
     return f"mysql://{place}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def _problem(error: Exception) -> str:
-    return first_line(error, str(error.args[1]) if len(error.args) > 1 else None)
 
 
 def _is_raised_in_package(error: Exception) -> bool:

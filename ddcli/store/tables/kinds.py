@@ -114,14 +114,25 @@ class Parquet(Kind):
         return {name: footers.Unfit(name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()}
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
-        if not (doubtful := doubtful_columns(self.name, columns)):
+        doubtful = [name for name, dtype in columns.items() if _is_doubtful(dtype, seconds=self.name == IPC)]
+        if not doubtful:  # nearly always, and then pyarrow is not imported
             return None
         import pyarrow as pa
 
+        first = dict.fromkeys(doubtful, 0)
         try:
-            return find_altered(path, self.name, doubtful)
+            with path.open("rb") as file:
+                for name, array in _arrays(file, self.name, doubtful):
+                    for values, least, most, hint in _limited(array):
+                        if (row := _first_outside(values, least, most)) is not None:
+                            whole, value = len(values) == len(array), values[row].value
+                            where = f", first in row {first[name] + row} (counted from 0)" if whole else ""
+                            problem = f"column '{name}' has a value that {array.type} can't have: {value}{where}"
+                            return Damage(problem, str(path), hint)
+                    first[name] += len(array)
         except (pa.ArrowException, ValueError) as error:
             raise pl.exceptions.ComputeError(first_line(error)) from None
+        return None
 
     def known_rows(self, path: Path) -> int | None:
         return row_count(path) if self.name == footers.PARQUET else None
@@ -183,25 +194,6 @@ DAY = 86_400
 MOST_SECONDS = (2**63 - 1) // 1_000
 """The seconds that polars holds: it counts them in milliseconds."""
 FAR = "write the column in milliseconds, or leave it out of the declared `columns`"
-
-
-def doubtful_columns(kind: str, columns: Mapping[str, Any]) -> list[str]:
-    """Return the columns in which polars may read a value as another: nearly always none, and then pyarrow is not imported."""
-    return [name for name, dtype in columns.items() if _is_doubtful(dtype, seconds=kind == IPC)]
-
-
-def find_altered(path: Path, kind: str, doubtful: Sequence[str]) -> Damage | None:
-    """Return the first value of these columns that polars would read as another. Raises OSError and the errors of pyarrow."""
-    with path.open("rb") as file:
-        first = dict.fromkeys(doubtful, 0)
-        for name, array in _arrays(file, kind, doubtful):
-            for values, least, most, hint in _limited(array):
-                if (row := _first_outside(values, least, most)) is not None:
-                    where = f", first in row {first[name] + row} (counted from 0)" if len(values) == len(array) else ""
-                    problem = f"column '{name}' has a value that {array.type} can't have: {values[row].value}{where}"
-                    return Damage(problem, str(path), hint)
-            first[name] += len(array)
-    return None
 
 
 def _is_doubtful(dtype: Any, *, seconds: bool) -> bool:
