@@ -256,6 +256,12 @@ def _again(kind: type[DdError], args: tuple[Any, ...]) -> DdError:
     return error
 
 
+class NegativeAnswer(DdError):
+    """The answer no: there is no such record, a condition does not fail, a test does."""
+
+    exit_code = 1
+
+
 class UsageError(DdError):
     """Wrong use of a command or a wrong pipeline file."""
 

@@ -21,15 +21,11 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.sources.input_format import InputFacts
 
+    Failed = Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]
+    """Receives updates on which an expression fails, with their layout, the pool of their values, and why, each."""
+
 
 T = TypeVar("T")
-
-
-class Failed(Protocol):
-    """Gets updates on which an expression fails, with their layout, the pool of their values, and why, each."""
-
-    def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
-        """Take them in."""
 
 
 class Traces(Protocol):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import click
 
 from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, formats
-from ddcli.errors import DdError
+from ddcli.errors import DdError, NegativeAnswer
 from ddcli.job.summary import plural
 from ddcli.screen import in_columns, json_text, json_value, say, say_own, visible
 
@@ -108,12 +108,6 @@ WIDEST = 40
 COLOURS = {"-": "red", "+": "green"}
 
 
-class FailedTest(DdError):
-    """The failure of a test as an error of the command."""
-
-    exit_code = 1
-
-
 def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
     """Yield the lines of a report: each test with its failures, and the counts. `style` colours a text."""
     for one in report.outcomes:
@@ -123,7 +117,7 @@ def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
         mark = style("FAIL", "red") if one.failures else style("ok", "green") + "  "
         yield f"{mark}  {visible(one.name)} {style(f'({_done(one)})', 'bright_black')}"
         for failure in one.failures:
-            yield from FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            yield from NegativeAnswer(failure.problem, span=failure.span, hint=failure.hint).lines()
             yield from (style(line, COLOURS.get(line.strip()[:1], "")) for line in table(failure))
     passed, failed, skipped = report.count()
     parts = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
@@ -208,7 +202,7 @@ def errors(report: Report) -> list[DdError]:
     found: list[DdError] = []
     for one in report.outcomes:
         for failure in one.failures:
-            error = FailedTest(f"test '{one.name}': {failure.problem}", span=failure.span, hint=failure.hint)
+            error = NegativeAnswer(f"test '{one.name}': {failure.problem}", span=failure.span, hint=failure.hint)
             error.detail = tuple(line.strip() for line in table(failure))
             found.append(error)
     return found
@@ -239,7 +233,7 @@ def junit_xml(report: Report) -> bytes:
         if one.skipped is not None:
             ET.SubElement(case, "skipped", message=visible(one.skipped))
         for failure in one.failures:
-            lines = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            lines = NegativeAnswer(failure.problem, span=failure.span, hint=failure.hint).lines()
             body = ET.SubElement(case, "failure", message=visible(failure.problem))
             body.text = "\n".join([*lines, *table(failure)])
     suites = ET.Element("testsuites")

@@ -108,7 +108,7 @@ def bisect(
     """Return the first time at which a condition on a query over outputs fails after it held: `good` is not true of a row, or `bad` is of one.
 
     A condition may begin with a comparison, `> 1000`, of the query's first column. The name of a check, in place of a query, asks when it got its first violation. `between` are the first and the last time that are searched.
-    Writes nothing and takes no lock. Raises AlwaysHolds if it does not fail.
+    Writes nothing and takes no lock. Raises NegativeAnswer if it does not fail.
     """
     request = read_request(path, state)
     if (check := _check_named(request, query)) is not None:

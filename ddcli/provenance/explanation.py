@@ -15,7 +15,7 @@ from ddcli.driver.ledgers import copy_directory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
-from ddcli.errors import CheckErrors, DdError, Span, SpecError, Text, UsageError, suggestion
+from ddcli.errors import CheckErrors, DdError, NegativeAnswer, Span, SpecError, Text, UsageError, suggestion
 from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.plan.test_steps import collection_named, read_value
 from ddcli.provenance.changes import Changes
@@ -47,12 +47,6 @@ TRACED = 6
 """The violations that are traced, of all checks together."""
 SHOWN = 3
 """The rows that are named of one violation."""
-
-
-class NotThere(DdError):
-    """The negative answer: no such record is in the collection, or none has changed."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ def explain(
 
     Without a time, at the last closed time, or before any run, at the last in the inputs. With `change`, return the reasons of their
     change at that time, by default the last at which any of them changed. At most `limit` records are explained, and at most `limit` of a
-    group shown. `no_code` refuses a pipeline that names Python functions. `progress` hears of the stages. Raises NotThere if none has changed; if none exists, the
+    group shown. `no_code` refuses a pipeline that names Python functions. `progress` hears of the stages. Raises NegativeAnswer if none has changed; if none exists, the
     answer states why it is `missing`.
     """
     request = read_request(path, state)
@@ -239,7 +233,7 @@ def _last_change(question: Question) -> Time | None:
     return tuple(history[:, -len(question.time) - 1 : -1].max(axis=0).tolist()) if len(history) else None
 
 
-def not_there(answer: Answer) -> NotThere:
+def not_there(answer: Answer) -> NegativeAnswer:
     """Return the error for an answer without a record; its hint states until when one existed."""
     kinds = answer.inputs.kinds
     hint = _never_existed(answer.inputs)
@@ -249,7 +243,7 @@ def not_there(answer: Answer) -> NotThere:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
     if answer.null_hint:
         hint += f"; {answer.null_hint}"
-    return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
+    return NegativeAnswer(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
 
 
 def _never_existed(inputs: Inputs) -> str:
@@ -272,11 +266,11 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
         sides = [format_time((time,), kinds) for time in (last.until - 1, last.until)]
         hint = f"`--as-of '{sides[0]}'` and `--as-of '{sides[1]}'`, without `--change`, explain both"
         rows = f": {last.rows}" if last.rows else ""
-        raise NotThere(f"the record of {subject} changed at {sides[1]} with {last.words}{rows}", hint=hint)
+        raise NegativeAnswer(f"the record of {subject} changed at {sides[1]} with {last.words}{rows}", hint=hint)
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
         hint = f"it last changed at {listed}" if times else _never_existed(asked.inputs)
-        raise NotThere(f"no record of {subject} changed at {format_time(asked.time, kinds)}", hint=hint)
+        raise NegativeAnswer(f"no record of {subject} changed at {format_time(asked.time, kinds)}", hint=hint)
     now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
     changes = Changes(now.at((times[-1] - 1,)), now)
     found = changes.differing(now.node, now.values)

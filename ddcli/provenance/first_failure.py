@@ -19,7 +19,7 @@ from ddcli.circuit.trial import Trial, as_of
 from ddcli.driver.prepare import before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
-from ddcli.errors import DdError, Span, SpecError, UsageError
+from ddcli.errors import NegativeAnswer, Span, SpecError, UsageError
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read, read_statement, tables_of
 from ddcli.expressions.tree import quoted
@@ -45,12 +45,6 @@ if TYPE_CHECKING:
 VALUE, VERDICT = "value", "verdict"
 OPERATORS = ("<", ">", "=", "!", "is ", "in ", "in(", "between ", "like ", "not ")
 """The beginnings of conditions on the value of the query's first column."""
-
-
-class AlwaysHolds(DdError):
-    """The negative answer: the condition does not fail at any of the times."""
-
-    exit_code = 1
 
 
 @contextmanager
@@ -139,8 +133,10 @@ class Search:
         if failed is not None:
             return failed, None
         if not held:
-            raise AlwaysHolds(f"the condition `{self.condition}` has never held", hint="choose one that held at first")
-        raise AlwaysHolds(f"the condition `{self.condition}` does not fail", hint="`--between` limits the times")
+            raise NegativeAnswer(
+                f"the condition `{self.condition}` has never held", hint="choose one that held at first"
+            )
+        raise NegativeAnswer(f"the condition `{self.condition}` does not fail", hint="`--between` limits the times")
 
     def _verdicts(self) -> Iterator[tuple[int, bool]]:
         """Yield the times at which the condition's result changes, in order, with whether it fails there."""

@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import Expanded, Span, Text, UsageError, conceal, did_you_mean, suggestion
+from ddcli.errors import Expanded, Span, SpecError, Text, UsageError, conceal, did_you_mean, suggestion
 from ddcli.spec.model import Query
 from ddcli.version import __version__
 
@@ -136,14 +136,6 @@ _of_call: dict[str, str] = {}
 _used: set[str] = set()
 
 
-class Unset(Exception):
-    """A variable that can't be replaced: the problem, its place, a hint."""
-
-    def __init__(self, problem: str, span: Span, hint: str) -> None:
-        super().__init__(problem)
-        self.problem, self.span, self.hint = problem, span, hint
-
-
 @contextmanager
 def variables_of_call(values: Mapping[str, str]) -> Iterator[None]:
     """Use these values of variables before the environment's."""
@@ -201,7 +193,7 @@ def is_variable(text: str) -> bool:
 
 
 def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
-    """Return a text with its variables replaced, and add their values to `used`. Raises Unset.
+    """Return a text with its variables replaced, and add their values to `used`. Raises SpecError.
 
     `secrets`: whether it may have some; these are no part of `used`, and no message shows them.
     """
@@ -219,19 +211,19 @@ def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
 
 
 def _value(found: re.Match[str], span: Span, used: dict[str, str | None], *, secrets: bool) -> str:
-    """Return a variable's value, else its default; `used` notes the value unless it is a secret. Raises Unset."""
+    """Return a variable's value, else its default; `used` notes the value unless it is a secret. Raises SpecError."""
     named = re.fullmatch(_NAME, found[2])
     if not found[3]:
-        raise Unset(f"the variable {found[0]!r} is not closed", span, f"close it with '}}': {FORM}")
+        raise SpecError(f"the variable {found[0]!r} is not closed", span=span, hint=f"close it with '}}': {FORM}")
     if named is None:
-        raise Unset(f"{found[0]!r} is no variable", span, FORM)
+        raise SpecError(f"{found[0]!r} is no variable", span=span, hint=FORM)
     name, default = named[1], named[2]
     if is_secret(name) and not secrets:
         hint = (
             "what a file states is kept in states, plans and logs: object stores and tools read credentials from the "
             "environment themselves (AWS_ACCESS_KEY_ID, ...); only values under `spark` may have one"
         )
-        raise Unset(f"the variable '{name}' is a secret by its name", span, hint)
+        raise SpecError(f"the variable '{name}' is a secret by its name", span=span, hint=hint)
     value = find(name)
     if not is_secret(name):
         used[name] = value
@@ -241,9 +233,9 @@ def _value(found: re.Match[str], span: Span, used: dict[str, str | None], *, sec
         near = did_you_mean(name, _of_call)
         hint = f"did you mean '{near}'? " if near else ""
         hint += f"set it with `--var {name}=...` or in the environment, or write a default: `${{{name}:-...}}`"
-        raise Unset(f"the variable '{name}' is not set", span, hint)
+        raise SpecError(f"the variable '{name}' is not set", span=span, hint=hint)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise Unset(f"the value of the variable '{name}' is not UTF-8", span, "write it in UTF-8")
+        raise SpecError(f"the value of the variable '{name}' is not UTF-8", span=span, hint="write it in UTF-8")
     if is_secret(name):
         conceal(value, found[0])
     return value

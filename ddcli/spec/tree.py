@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
-from ddcli.spec.file import OPEN, Unset, expand, is_variable
+from ddcli.spec.file import OPEN, expand, is_variable
 
 if TYPE_CHECKING:
     from collections import abc
@@ -253,8 +253,8 @@ class _Builder:
             return scalar
         try:
             text = expand(scalar.text, self.variables, secrets=path.startswith(SECRETS))
-        except Unset as error:
-            return self.refuse(path, error.problem, error.span, error.hint)
+        except SpecError as error:
+            return self.refuse(path, error.problem, error.span or scalar.span, error.hint)
         kind = scalar_kind(text.value) if scalar.plain else "str"
         free = not scalar.plain and is_variable(scalar.text.value)
         return Scalar(text, kind, scalar.plain, scalar.comment, free)
