@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.expressions.types import Type
-    from ddcli.plan.node import LoopName, Node
+    from ddcli.plan.node import LoopName
 
 
 class ImportedArrangement(Arranged):
@@ -155,7 +155,9 @@ class Dataflow:
         self.clock = Clock(time)
         self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
-        self.surroundings = BindContext(self.clock.kinds, inputs=self._inputs)
+        self.surroundings = BindContext(
+            self.clock.kinds, inputs=lambda: [each.relation.node for each in self._feeds.values()]
+        )
         self.written_loop: Loop | None = None
         self.workers = workers
         self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
@@ -212,10 +214,6 @@ class Dataflow:
         if any(each.dataflow is not self for each in collections.values()):
             raise UsageError("`sql` is given a collection of another dataflow")
         return Collection(self, queried(self, query, {name: each.relation for name, each in collections.items()}))
-
-    def _inputs(self) -> list[Node]:
-        """Return the nodes of all inputs."""
-        return [each.relation.node for each in self._feeds.values()]
 
     def iterate(
         self,

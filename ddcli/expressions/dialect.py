@@ -140,7 +140,9 @@ class _Parser(Parser):
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
         """Read a subscript behind a call as one of its value: sqlglot reads `array(a, b)[2]` as `array[2]`."""
         return super()._parse_bracket(
-            exp.Paren(this=this) if isinstance(this, exp.Anonymous) and self._opens() else this
+            exp.Paren(this=this)
+            if isinstance(this, exp.Anonymous) and self._match(TokenType.L_BRACKET, advance=False)
+            else this
         )
 
     def _parse_field(self, *args: Any, **options: Any) -> exp.Expr | None:
@@ -214,9 +216,6 @@ class _Parser(Parser):
                 values = exp.Anonymous(this=function, expressions=[values, made]).update_positions(start)
         values.meta[COMPREHENSION] = True
         return values
-
-    def _opens(self) -> bool:
-        return bool(self._match(TokenType.L_BRACKET, advance=False))
 
     def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
         """Read an entry of a `from` behind a comma as a join of the kind `,`: sqlglot reads it as a `join` without a condition."""

@@ -292,10 +292,6 @@ NULL, VALUE, END, TEXT_END = "~", "-", " ", "\0\0"
 LOWEST = -(2**63)
 
 
-def _named_struct(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.struct([value.alias(name) for (name, _), value in zip(call.type.fields, args, strict=True)])
-
-
 def _struct_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     name = call.args[1]
     assert isinstance(name, Literal)
@@ -368,7 +364,9 @@ def _unsigned(value: pl.Expr, kind: Type) -> pl.Expr:
 
 
 OF_STRUCTS: dict[str, Lower] = {
-    "named_struct": _named_struct,
+    "named_struct": lambda _, call, args: pl.struct(
+        [value.alias(name) for (name, _), value in zip(call.type.fields, args, strict=True)]
+    ),
     "struct_extract": _struct_extract,
     "sort_key": lambda _, call, args: sort_key(args[0], call.args[0].type),
 }

@@ -58,14 +58,6 @@ def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return found.when(args[0].list.len() == 0).then(False)
 
 
-def _cardinality(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].list.len().cast(pl.Int64)
-
-
-def _list_concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.when(args[0].is_not_null() & args[1].is_not_null()).then(args[0].list.concat(args[1]))
-
-
 def _least(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Sorted, since polars' min and max ignore NaN.
     ordered = args[0].list.drop_nulls().list.sort()
@@ -173,10 +165,6 @@ def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(values.is_not_null()).then(places.list.first().cast(pl.Int64))
 
 
-def _array_to_string(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].list.join(args[1], ignore_nulls=True)
-
-
 def _of_lambda(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower a function with a lambda. `eval` sees only the list, so columns that the lambda reads are put before its elements, in structs, and then into each."""
     function, (values, _, *read) = call.args[1], args
@@ -275,10 +263,12 @@ LOWER: dict[str, Lower] = {
     "element": _element,
     "list_slice": _list_slice,
     "array_contains": _array_contains,
-    "cardinality": _cardinality,
+    "cardinality": lambda _, __, args: args[0].list.len().cast(pl.Int64),
     "list_count": lambda _, __, args: args[0].list.drop_nulls().list.len().cast(pl.Int64),
     "list_reverse": lambda _, __, args: args[0].list.reverse(),
-    "list_concat": _list_concat,
+    "list_concat": lambda _, __, args: pl.when(args[0].is_not_null() & args[1].is_not_null()).then(
+        args[0].list.concat(args[1])
+    ),
     "list_sort": _list_sort,
     "list_where": _chosen,
     "list_select": _chosen,
@@ -295,5 +285,5 @@ LOWER: dict[str, Lower] = {
     "list_except": _shared,
     "list_has_any": _list_has,
     "list_has_all": _list_has,
-    "array_to_string": _array_to_string,
+    "array_to_string": lambda _, __, args: args[0].list.join(args[1], ignore_nulls=True),
 }

@@ -342,7 +342,7 @@ def _round_float(function: str, value: pl.Expr, places: int, dtype: DataType | D
     power = float(10 ** abs(places))
     moved = value * power if places > 0 else quotient(value, power, dtype) if places < 0 else value
     if function == "round":
-        moved_back = _half_away(moved)
+        moved_back = moved.round(0, mode="half_away_from_zero")
     else:
         moved_back = pl.when(moved < 0).then(moved.ceil()).otherwise(moved.floor())
     result = quotient(moved_back, power, dtype) if places > 0 else moved_back * power if places < 0 else moved_back
@@ -373,10 +373,6 @@ def _halves(value: Number) -> tuple[Number, Number]:
     spread = value * 134217729.0
     high = spread - (spread - value)
     return high, value - high
-
-
-def _half_away(value: pl.Expr) -> pl.Expr:
-    return value.round(0, mode="half_away_from_zero")
 
 
 def _sqrt(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:

@@ -37,10 +37,6 @@ def constant(call: Call, index: int, default: str = "") -> str:
     return str(arg.value)
 
 
-def _concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0] if len(args) == 1 else pl.concat_str(args, ignore_nulls=False)
-
-
 def _substring(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, start, *rest = args
     given = [literal.value if isinstance(literal, Literal) else None for literal in call.args[1:]]
@@ -218,10 +214,6 @@ def _regexp_split(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(text == "").then(of_empty).otherwise(found)
 
 
-def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.concat_str(args[1:], separator=constant(call, 0), ignore_nulls=True).fill_null("")
-
-
 def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args
     # The product may wrap: a number beyond the most is too large for any text but the empty one.
@@ -313,7 +305,9 @@ def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
-    "concat_ws": _concat_ws,
+    "concat_ws": lambda _, call, args: pl.concat_str(
+        args[1:], separator=constant(call, 0), ignore_nulls=True
+    ).fill_null(""),
     "repeat": _repeat,
     "translate": _translate,
     "initcap": lambda _, __, args: args[0].str.to_titlecase(),
@@ -335,7 +329,7 @@ LOWER: dict[str, Lower] = {
     "levenshtein": _levenshtein,
     "regexp_count": lambda _, call, args: args[0].str.count_matches(in_rust(constant(call, 1))).cast(pl.Int64),
     "strftime": _strftime,
-    "||": _concat,
+    "||": lambda _, __, args: args[0] if len(args) == 1 else pl.concat_str(args, ignore_nulls=False),
     "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
     "upper": _upper,
     "lower": _lower,

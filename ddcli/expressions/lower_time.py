@@ -133,10 +133,6 @@ def _timezone(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(~beyond).then(found)
 
 
-def _date_trunc(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[1].dt.truncate(TRUNC_UNITS[_unit(call)])
-
-
 def _unit(call: Call) -> str:
     arg = call.args[0]
     assert isinstance(arg, Literal)
@@ -313,7 +309,7 @@ LOWER: dict[str, Lower] = {
     "yearweek": lambda _, __, args: args[0].dt.iso_year().cast(pl.Int64) * 100 + args[0].dt.week().cast(pl.Int64),
     "epoch": _epoch,
     "seconds": _epoch,
-    "date_trunc": _date_trunc,
+    "date_trunc": lambda _, call, args: args[1].dt.truncate(TRUNC_UNITS[_unit(call)]),
     "date_diff": _date_diff,
     "date_sub": _date_sub,
     "make_date": _make_date,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ddcli.circuit.trial import Kept
     from ddcli.engine.columns import Matrix
     from ddcli.errors import Span
-    from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
     from ddcli.spec.model import Budget
     from ddcli.store.state.manifest import Manifest
@@ -222,14 +221,14 @@ class _StepTest:
     standing: list[Expectation]
 
     def run(self, counts: dict[str, Any]) -> list[Failure]:
-        subject, graph = self.subject, self._graph()
+        subject, graph = self.subject, lower(self._logical())
         layouts = {name: Layout(scan.schema) for name, scan in graph.scans().items()}
         with Material(subject, self.test, layouts) as material:
             counted = any(step.budget for step in self.test.steps)
             trial = Trial(
                 graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient, counted=counted
             )
-            meter = self._meter(trial) if counted else None
+            meter = StepMeter(subject, self._logical(), trial) if counted else None
             logs = {name: _no_updates(trial, name) for name in graph.outputs}
             failures: list[Failure] = []
             steps = stepped(trial, material.updates, material.uppers)
@@ -255,14 +254,6 @@ class _StepTest:
     def _always(self) -> Iterator[Expectation]:
         named = _named(self.test)
         return (each for each in self.standing if each.collection in named)
-
-    def _meter(self, trial: Trial) -> StepMeter:
-
-        return StepMeter(self.subject, self._logical(), trial)
-
-    def _graph(self) -> PhysicalGraph:
-        """Return the physical graph that the test computes."""
-        return lower(self._logical())
 
     def _logical(self) -> Graph:
         """Return the graph of the collections that the test names, by default of all outputs."""

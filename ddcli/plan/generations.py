@@ -204,15 +204,12 @@ class Generation:
             found = GraphLowering.of(
                 graph,
                 self.kept_columns(graph),
-                self._read_once(graph),
+                frozenset(node.fingerprint for node in graph.nodes() if node.place in self.once),
                 alike=self.several is not None,
                 two_steps=self.two_steps,
             )
             self._lowerings[written.fingerprint] = found
         return self._lowerings[written.fingerprint]
-
-    def _read_once(self, graph: Graph) -> frozenset[str]:
-        return frozenset(node.fingerprint for node in graph.nodes() if node.place in self.once)
 
     def with_deltas(self, lowered: PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
         """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""

@@ -148,7 +148,10 @@ class Changes:
         """Return the changes of the records outside of the loop that the record's present derivation, or its former one, uses."""
         reason = self._new(node, record, "iterate")
         entering = {child.fingerprint: child for child in _outer_nodes(node)}
-        changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
+        changed = [
+            (each.node, self.differing(each.node, dict(zip(each.node.schema, each.record, strict=True))))
+            for each in self._derived(node, record, entering)
+        ]
         if not changed and (others := self._replacements(node, record)) is not None:
             reason.notes.append(
                 "another record took its place" if reason.count < 0 else "it took another record's place"
@@ -189,9 +192,6 @@ class Changes:
         keys = [_key((node, other)) for other in opposite.records()]
         known = any(key in self._begun and key not in self._known for key in keys)
         return opposite if len(opposite) and not known else None
-
-    def _one(self, node: Node, record: Record) -> Contents:
-        return self.differing(node, dict(zip(node.schema, record, strict=True)))
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class Question:
 
     def history(self) -> Contents:
         """Return all updates of the records in question up to the time: records with a time, and the change of each multiplicity."""
-        found = self._run(self.fed, self.facts)
+        found = self._trial(self.facts).close(before(self.time), self._read_columns(self.fed))[""]
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(found, self.node.schema | times, self.known).where(self.values)
 
@@ -198,10 +198,6 @@ class Question:
             lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
             given[name] = np.ascontiguousarray(fed[name][:, lanes])
         return given
-
-    def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
-        """Return the collection's updates after a run over some updates of the inputs."""
-        return self._trial(facts).close(before(self.time), self._read_columns(fed))[""]
 
     @cached_property
     def _layouts(self) -> dict[str, Layout]:

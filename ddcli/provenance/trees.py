@@ -258,7 +258,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "missing": None if answer.missing is None else _missing(answer, answer.missing, set()),
         "records": [
             {
-                "record": _plain_record(answer, each),
+                "record": _plain(dict(zip(answer.node.schema, each.record, strict=True))),
                 "count": each.count,
                 "scope": each.scope,
                 "checked": each.checked,
@@ -268,10 +268,6 @@ def to_json(answer: Answer) -> dict[str, Any]:
             for each in answer.explained
         ],
     }
-
-
-def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
-    return _plain(dict(zip(answer.node.schema, each.record, strict=True)))
 
 
 def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:

@@ -377,7 +377,7 @@ class Rounds:
             self.last = number
             number += 1
             bodies = [
-                kernels.consolidate(np.concatenate([before, _untimed(found[body.fingerprint])]))
+                kernels.consolidate(np.concatenate([before, np.delete(found[body.fingerprint], -2, axis=1)]))
                 for before, body in zip(bodies, self.loop.bodies, strict=False)
             ]
             changes = [_difference(new, old) for new, old in zip(bodies, variables, strict=True)]
@@ -479,11 +479,6 @@ def _timed(contents: Matrix, time: int) -> Matrix:
     """Return records with counts as updates of one time."""
     matrix = np.insert(contents, contents.shape[1] - 1, time, axis=1)
     return np.ascontiguousarray(matrix)
-
-
-def _untimed(updates: Matrix) -> Matrix:
-    """Return updates without their times."""
-    return np.ascontiguousarray(np.delete(updates, -2, axis=1))
 
 
 def _difference(new: Matrix, old: Matrix) -> Matrix:

@@ -190,16 +190,13 @@ class Lookup:
         self._node = self._nodes[0]
 
     def _rows(self, keys: pl.DataFrame, key: Mapping[str, Any], as_of: Any) -> pl.DataFrame:
-        at, known = self._time(as_of)
+        at, known = asked_time(self.manifest, self._kinds, as_of)
         answer = Finder(self._ways, self._kept, self._kinds, at, known, self._pool)
         for node in self._nodes:
             if self._ways.answers(node, {name: value is not None for name, value in key.items()}):
                 found = answer.rows(node, keys)
                 return found.rename({DIFF: self.diff}).sort(list(node.schema), nulls_last=True)
         raise self._refusal(key)
-
-    def _time(self, as_of: Any) -> tuple[Time, Time | None]:
-        return asked_time(self.manifest, self._kinds, as_of)
 
     def _refusal(self, key: Mapping[str, Any]) -> UsageError:
         shortest = {names[:1] if self.answers(dict.fromkeys(names[:1], True)) else names: None for names in self.keys}
@@ -330,7 +327,7 @@ class FoundContents:
             return self._timed_records(node, columns)
         if isinstance(node, logical.Source):
             layout = Layout({name: node.schema[name] for name in columns})
-            return Found(layout, self._summed(self._inputs.matrix(node.name, layout, before(self.at))))
+            return Found(layout, as_of(self._inputs.matrix(node.name, layout, before(self.at)), len(self.at), self.at))
         return None
 
     # --- of the state -----------------------------------------------------------------------------------------------
@@ -415,10 +412,6 @@ class FoundContents:
         closed = Frontier([time for time in upper if BEYOND not in time])
         found = as_of(trial.close(closed, fed)[""], len(self.at), self.at)
         return Found(trial.outputs[""], found)
-
-    def _summed(self, updates: Matrix) -> Matrix:
-        """Return the records that updates sum to, with their counts."""
-        return as_of(updates, len(self.at), self.at)
 
 
 def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:

@@ -118,7 +118,7 @@ def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
         isinstance(node, exp.Star) and isinstance(node.parent, exp.Select | exp.Column) for node in tree.nodes
     )
     for each in tables_of(tree):
-        if not _is_quoted(each.span):
+        if each.span.source[each.span.column - 1 : each.span.column] not in QUOTES:
             path = each.value if "." in each.value else f"{each.value}.csv"
             hint = f"write a file in quotes, `from '{path}'`; a pipeline's table needs `--from PIPELINE`"
             raise UsageError(f"no table is named `{each.value}`: the query has no pipeline", span=each.span, hint=hint)
@@ -181,11 +181,6 @@ def _unfit(paths: Sequence[Path]) -> dict[str, str]:
     from ddcli.store.tables.wider_types import type_of
 
     return {name: str(kind) for name, kind in Tables().footer(path).items() if type_of(kind) is None}
-
-
-def _is_quoted(span: Span) -> bool:
-    """Return whether a name is in quotes at its place."""
-    return span.source[span.column - 1 : span.column] in QUOTES
 
 
 LATEST = "latest"
@@ -285,7 +280,8 @@ class _Statement:
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
         found = as_of(trial.close(frontier_closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
-        return QueryAnswer(_in_order(rows, found[:, -1], bound.order), self._shown_time(), notes)
+        shown = "the end" if BEYOND - 1 in self.at else format_time(self.at, self.kinds)
+        return QueryAnswer(_in_order(rows, found[:, -1], bound.order), shown, notes)
 
     def _time(self, when: str | None) -> tuple[Time, Time | None]:
         """Return the time in question as `asked_time` does."""
@@ -308,9 +304,6 @@ class _Statement:
             raise UsageError("the inputs' progress has no last time that is closed", hint="choose one with --as-of")
         at = tuple(value - 1 for value in corners[0])
         return at, at
-
-    def _shown_time(self) -> str:
-        return "the end" if BEYOND - 1 in self.at else format_time(self.at, self.kinds)
 
 
 def frontier_closing(at: Time) -> Frontier:

@@ -189,7 +189,9 @@ def view_of(
             names=tuple(called.get(node.fingerprint, ())),
             says=(*node.details(), *exported[node.fingerprint], *_bound(node)),
             work=node.work,
-            columns=_as_declared(node) if isinstance(node, physical.Scan) else columns(node.schema, node.texts()),
+            columns={name: str(kind) for name, kind in node.schema.items()}
+            if isinstance(node, physical.Scan)  # whose names are the file's
+            else columns(node.schema, node.texts()),
             inputs=tuple(inputs[node.fingerprint]),
             readers=tuple(dict.fromkeys(readers[node.fingerprint])),
             loop=_loop_of(node, around),
@@ -230,11 +232,6 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
     taken = {name: last[scan.fingerprint].rows_out if scan.fingerprint in last else 0 for name, scan in scans.items()}
     found = estimated_rows(graph, taken, past[0].held, past[1:])
     return {name: round(rows) for name, rows in found.items() if name in last}
-
-
-def _as_declared(node: Node) -> dict[str, str]:
-    """Return the columns of an input, whose names are the file's."""
-    return {name: str(kind) for name, kind in node.schema.items()}
 
 
 def _bound(node: Node) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import Enclosed, Span, Text
+from ddcli.expressions.tree import delimited
 from ddcli.spec import model
 from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
 from ddcli.spec.operator_model import GroupColumn, Inline, Operator
@@ -317,15 +318,6 @@ def _refuse_quarantine(check: _Check, inputs: set[str], notes: Notes) -> None:
         raise notes.refuse(check.place, problem, check.of.span, hint)
 
 
-def quoted(column: str) -> str:
-    """Return a column's name as an expression.
-
-    >>> quoted('a"b')
-    '"a""b"'
-    """
-    return '"' + column.replace('"', '""') + '"'
-
-
 def _check(
     check: _Check, name: Text, title: str, outputs: list[model.OutputSpec], notes: Notes
 ) -> tuple[CheckSpec, tuple[Operator, ...] | model.Query]:
@@ -349,7 +341,7 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
         return Operator("filter", {"condition": Text(condition, text.span)}, **around)
 
     def there(columns: Items[Text]) -> str:
-        return " and ".join(f"{quoted(column.value)} is not null" for column in columns)
+        return " and ".join(f"{delimited(column.value)} is not null" for column in columns)
 
     def unnamed(name: str, columns: Items[Text]) -> str:
         return name if name not in {column.value for column in columns} else unnamed(f"{name}_", columns)
@@ -364,11 +356,12 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
         rows, count = counted(given)
         return count, filtered(f"{rows} > 1 and {there(given)}", given[0])
     if check.kind == "not_null":
-        return (filtered(" or ".join(f"{quoted(column.value)} is null" for column in given), given[0]),)
-    if check.kind == "row":
-        return (Operator("filter", {"condition": _negated(given)}, **around),)
+        return (filtered(" or ".join(f"{delimited(column.value)} is null" for column in given), given[0]),)
+    if check.kind == "row":  # a null violates nothing
+        return (Operator("filter", {"condition": _within("not (", given, ")")}, **around),)
     if check.kind == "in":
-        return (filtered(" or ".join(_outside(column, values) for column, values in given), given[0][0]),)
+        outside = (f"{delimited(column.value)} not in ({', '.join(values)})" for column, values in given)
+        return (filtered(" or ".join(outside), given[0][0]),)
     other, pairs = given[0][1][0], tuple((column, found) for column, (_, found) in given)
     columns = [column for column, _ in pairs]
     if check.otherwise == "quarantine":
@@ -378,7 +371,7 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
     known = unnamed("known", [*columns, Text("rows", check.span)])
 
     def keys(number: str, names: Items[tuple[Text, Text]]) -> tuple[Operator, Operator]:
-        kept = [(name, Text(quoted(column.value), column.span)) for name, column in names]
+        kept = [(name, Text(delimited(column.value), column.span)) for name, column in names]
         made = Operator("map", {"columns": (*kept, (Text(known, check.span), Text(number, check.span)))}, **around)
         return filtered(there([column for _, column in names]), names[0][1]), made
 
@@ -392,15 +385,6 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
         filtered(f"{known} = 0", columns[0]),
         Operator("project", {"columns": shown}, **around),
     )
-
-
-def _outside(column: Text, values: tuple[str, ...]) -> str:
-    return f"{quoted(column.value)} not in ({', '.join(values)})"
-
-
-def _negated(condition: Text) -> Text:
-    """Return the condition of the rows that violate another one; a null violates nothing. Places in it are places in the file."""
-    return _within("not (", condition, ")")
 
 
 def _within(before: str, text: Text, after: str) -> Text:
@@ -420,7 +404,7 @@ def _kept(operators: tuple[Operator, ...]) -> tuple[tuple[Operator, ...], ...]:
         return ((filtered(_within("coalesce(not (", first.arguments["condition"], "), true)")),),)
     assert first.name == "antijoin", "a check of single rows begins with one of these"
     on = first.arguments["on"]
-    there = " and ".join(f"{quoted(column.value)} is not null" for column, _ in on)
+    there = " and ".join(f"{delimited(column.value)} is not null" for column, _ in on)
     text = on[0][0].span
     found = filtered(Text(there, text)), Operator("semijoin", {"on": on}, inputs=first.inputs, **around)
     return found, (filtered(Text(f"not ({there})", text)),)

@@ -60,11 +60,7 @@ _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
 )
 
 
-def _no_column(_: NodePlace) -> Text | None:
-    return None
-
-
-_DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(_no_column))
+_DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(lambda _: None))
 
 COMMON = {
     "path": Key(PATH, required=True, about="directory, file or glob, relative to this file"),
@@ -199,25 +195,24 @@ def _check(node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec
     """Report keys that don't fit together."""
     if given.flattened and not given.key:
         hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
-        notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
-        raise Refused
+        raise notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
     if given.csv and not given.csv.has_header and given.columns is None and not given.infers:
         hint = "declare them under `columns`, in the order that they have in the files, or write `columns: infer`"
-        notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
-        raise Refused
+        raise notes.refuse(
+            f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint
+        )
     if (wrong := _unnamed(given) or _not_optional(given) or _not_growing(given) or _no_data(given)) is not None:
         columns = next(value for word, value in node.entries if word.value == "columns")
-        notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
-        raise Refused
+        raise notes.refuse(f"{place.path}.columns", wrong[0], columns.span, wrong[1])
     if given.late == "arrive" and (reason := _unmovable(given)):
         span = next(node.span for word, node in node.entries if word.value == "late")
-        notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
-        raise Refused
+        raise notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
     if given.negative != "allow" and (given.key or len(given.time) > 1):
         why = "of its keys each has one record" if given.key else "its time has several coordinates"
         span = next(node.span for word, node in node.entries if word.value == "negative")
-        notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
-        raise Refused
+        raise notes.refuse(
+            f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out"
+        )
     for policy, action, what in (
         ("changed", "replace", "be replaced in"),
         ("missing", "retract", "be missing from"),
@@ -226,17 +221,14 @@ def _check(node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec
             continue
         span = next(node.span for word, node in node.entries if word.value == policy)
         hint = "leave one of both out: the other files of an input are read again when one is replaced, in their places"
-        notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
-        raise Refused
+        raise notes.refuse(f"{place.path}.{policy}", f"files that are `consumed` have no place to {what}", span, hint)
     if given.quarantine is not None and given.late != "quarantine":
         hint = "set `late: quarantine`, too, or leave it out"
-        notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
-        raise Refused
+        raise notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
     for key in given.key:
         if given.columns is not None and key.value not in given.columns:
             listed = f"declared are: {', '.join(given.columns)}"
-            notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
-            raise Refused
+            raise notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
 
 
 def _one(kind: str, record: Record[model.InputSpec]) -> JsonSchema:

@@ -72,13 +72,9 @@ GIVEN: Shape[WrittenRows] = ByKind(
 )
 
 
-def _expectation(place: NodePlace, arguments: dict[str, Any]) -> WrittenExpectation:
-    return WrittenExpectation(span=place.word.span, place=place.path, **arguments)
-
-
 ACCEPTED = Pairs(COLUMN, Many(VALUE, "a list of values"), "a mapping of columns to the values that they may have")
 ONE_EXPECTATION: Record[WrittenExpectation] = Record(
-    _expectation,
+    lambda place, arguments: WrittenExpectation(span=place.word.span, place=place.path, **arguments),
     {
         "collection": Key(Words("the name of a collection"), required=True, about="or input, or output"),
         "contents": Key(GIVEN, about="all its records, in the named columns; `diff` is the multiplicity, default 1"),

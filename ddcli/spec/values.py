@@ -316,8 +316,7 @@ class InputColumns(Shape[tuple[tuple[Text, InputColumn], ...]]):
                 hint = (
                     "a column has a type; or all have `tags` alone, `{email: {tags: [pii]}}`, and files state the types"
                 )
-                notes.refuse(f"{place.path}.{name.value}", "the key 'type' is missing", name.span, hint)
-                raise Refused
+                raise notes.refuse(f"{place.path}.{name.value}", "the key 'type' is missing", name.span, hint)
         return found
 
     def _schema(self) -> JsonSchema:
@@ -368,10 +367,6 @@ ORDER = Many(As(EXPRESSION, _order), "a list of expressions", alone=True)
 K = TypeVar("K")
 
 
-def _inline(place: NodePlace, arguments: dict[str, Any]) -> Inline:
-    return Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path)
-
-
 def one(_: NodePlace, value: K) -> tuple[K]:
     """Return one value as several."""
     return (value,)
@@ -397,7 +392,12 @@ FLOW = {
     "from": Key(SOURCES, required=True, about="input or collection, or several that are added up", argument="sources"),
     "apply": Key(APPLY, about="operators, from top to bottom"),
 }
-INLINE: Shape[Any] = Record(_inline, FLOW, "a name or a collection", "{from: orders, apply: [distinct]}")
+INLINE: Shape[Any] = Record(
+    lambda place, arguments: Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path),
+    FLOW,
+    "a name or a collection",
+    "{from: orders, apply: [distinct]}",
+)
 SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=reference, mapping=INLINE)
 
 
