@@ -245,7 +245,8 @@ class Apply(Node):
         if isinstance(self.step, FilterStep):
             return f"{words.without_parentheses(self.step.condition.text())} is not true of"
         origins = self.column_origins()
-        return f"{self.title} returns another {' and '.join(name for name in values if name not in origins)} for"
+        others = (name for name in values if name not in origins and not words.OWN.fullmatch(name))
+        return f"{self.title} returns another {' and '.join(others) or 'value'} for"
 
     @property
     def computed(self) -> Step | None:

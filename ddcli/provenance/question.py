@@ -357,8 +357,9 @@ class Absence:
         missing = [(side, given) for side, given in sides if not len(self._contents(side, given))]
         if missing:
             return self._because(node, values, "", missing)
-        on = " and ".join(f"{one} = {other}" for one, other in node.on)
-        return Missing(node, values, f"both sides have such records, but none with {on}")
+        pairs = [(readable(one, node), readable(other, node)) for one, other in node.on]
+        on = " and ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
+        return Missing(node, values, f"both sides have such records, but no two with {on}")
 
     @_below.register
     def _(self, node: asof.AsofJoin, values: Values) -> Missing | Steps:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import MapStep, quoted
 from ddcli.expressions.types import no_column
-from ddcli.plan import groupings, logical
+from ddcli.plan import groupings, logical, windows
 from ddcli.plan.relation import PRESENCE
-from ddcli.plan.words import in_units, without_parentheses
-from ddcli.privacy import previewed
+from ddcli.plan.words import in_units, named, without_parentheses
+from ddcli.privacy import preview, previewed, unnamed
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
@@ -37,7 +37,16 @@ DEEPEST = 6
 
 def readable(text: str, node: Node) -> str:
     """Return the words for an operator with the expressions in place of the columns that the plan has made of them for it."""
+    return HIDDEN.sub(r"\1", _stated(text, node))
+
+
+def _stated(text: str, node: Node) -> str:
+    """Return the words for an operator as `readable` does, but for columns whose expressions are unknown."""
     text = in_units(text)
+    numbered = {name for each in (node, *node.inputs) for name in each.schema if "#" in name}
+    for name in sorted(numbered, key=len, reverse=True):
+        if (own := _own_name(name, node)) != name:
+            text = text.replace(quoted(name), own).replace(name, own)
     if not HIDDEN.search(text):
         return text
     made: dict[str, str] = {}
@@ -55,7 +64,7 @@ def readable(text: str, node: Node) -> str:
                 made.setdefault(name, own if own in words else words)
     for _ in range(DEEPEST):
         text = HIDDEN.sub(lambda found: made.get(found[0].strip('"'), found[0]), text)
-    return HIDDEN.sub(r"\1", text)
+    return text
 
 
 def _computed(node: Node) -> Iterable[tuple[str, str]]:
@@ -69,6 +78,23 @@ def _computed(node: Node) -> Iterable[tuple[str, str]]:
             for at, call in enumerate(node.calls):
                 words = words.replace(quoted(f"${at}"), call.text())
             yield name, words
+    elif isinstance(node, windows.Window):
+        yield from ((name, call.text()) for name, call in node.calls)
+
+
+def _own_name(name: str, node: Node) -> str:
+    """Return the name that a statement has for a column, which the plan numbers where an input below has one of that name; an input's own column may have a number, too."""
+    if HIDDEN.fullmatch(name) or named(name) in node.schema:
+        return name
+    waiting, seen = [node], set[int]()
+    while waiting:
+        below = waiting.pop()
+        if id(below) not in seen:
+            seen.add(id(below))
+            waiting += below.inputs
+            if isinstance(below, logical.Source) and name in below.schema:
+                return name
+    return named(name)
 
 
 def show(value: Any) -> str:
@@ -88,13 +114,21 @@ def shown_value(value: Any) -> str:
 
 
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of a record by column, without the columns that the plan adds to the pipeline file's."""
-    values = zip(node.schema, record, strict=False)
-    hidden = (
-        name for name in node.schema if no_column(name) is not None or HIDDEN.fullmatch(name) or _is_copy(name, node)
-    )
-    left_out = {PRESENCE, *hidden}
-    return previewed({name: value for name, value in values if name not in left_out})
+    """Return the values of a record by column: of the columns that the plan adds to the pipeline file's only what a reduction or a window returns, by its expression."""
+    returned = {}
+    if isinstance(node, groupings.Reduce | windows.Window):
+        returned = {name: _stated(words, node) for name, words in _computed(node) if HIDDEN.fullmatch(name)}
+    found = {}
+    for name, value in zip(node.schema, record, strict=False):
+        if name == PRESENCE or no_column(name) is not None or _is_copy(name, node):
+            continue
+        words = returned.get(name, "#")
+        if not HIDDEN.fullmatch(name):
+            own = _own_name(name, node) if "#" in name else name
+            found[own] = preview(own, value)
+        elif "#" not in words:
+            found[words] = unnamed(value)
+    return found
 
 
 def asked_values(values: dict[str, Any]) -> dict[str, Any]:

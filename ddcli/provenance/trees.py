@@ -188,7 +188,8 @@ def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
     """Return the line of a reason; None if it adds nothing to the line above."""
     name = None if head else answer.names.get(reason.node.fingerprint)
     same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
-    record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
+    values = _values(reason)  # none if they are all of the plan's own columns
+    record = f"{shown(values)}{_times(reason, reason.count)}" if values and not head and (name or not same) else ""
     number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
     parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
     texts = [rich_text(text, style) for text, style in parts if text]
