@@ -186,9 +186,6 @@ def _take_in(
         if not request.decided.closes and not replacements:
             return idle_summary(request, manifest)
     readers, time = ready.readers, ready.bound.time
-    for name, scan in planning.graph.scans().items():
-        if isinstance(reader := readers[name], LogReader):
-            reader.expect(tuple(scan.schema))
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
     if replacements:

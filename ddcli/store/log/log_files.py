@@ -26,7 +26,6 @@ from ddcli.store.log.pieces import CHUNK, FileTimes, advanced, physical, survey,
 from ddcli.store.log.rows import ORDER, RowReader
 from ddcli.store.log.schema import INT64, LogSchema, check_file, columns_from_paths, schema_of, united_columns
 from ddcli.store.parquet.footers import PARQUET
-from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
 from ddcli.store.time_text import format_frontier, format_time
 
@@ -117,8 +116,8 @@ class Pinned(Protocol):
 
 
 ROW = "row of the file"
-SMALL, FEW = 4 << 20, 100_000
-"""The bytes and rows of a file that is read at once, all columns with the times. Equal rows take no bytes, but memory."""
+SMALL = 4 << 20
+"""Bytes of files from which on their times are read ahead."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 
@@ -196,14 +195,6 @@ class LogFiles:
     def place(self, path: Path, row: int) -> str:
         """Return the place of a row of a file for people: in text, its line."""
         return self._tables.place(path, row)
-
-    def expect(self, columns: Sequence[str]) -> None:
-        """Have these columns of the only file, a small one of Parquet, read with its times: two reads take twice as long as one."""
-        if len(self._paths) != 1 or not self.seeks or self._growing or self.listing.to_read[0].size > SMALL:
-            return
-        rows = row_count(self._paths[0])
-        if rows is not None and rows <= FEW:
-            self._tables.hold(self._paths[0], self._rows.names(columns, self._found[0], self.schema.time)[1])
 
     def largest_time(self) -> tuple[int, ...] | None:
         """Return the largest value of each time coordinate in the files to read, or None when they have no rows.

@@ -121,7 +121,6 @@ class Tables:
     """The numbers of rows of text that can't be read, by file: they are left out, but counted in the numbers of later rows."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
-    _held: dict[Path, pl.DataFrame] = field(default_factory=dict)
     _names: dict[Path, dict[str, str]] = field(default_factory=dict)
     _lacked: dict[Path, Partition] = field(default_factory=dict)
 
@@ -206,20 +205,8 @@ class Tables:
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
     ) -> pl.DataFrame:
         """Return columns of files of one kind. Raises the error of the first damaged file, with its place."""
-        if len(paths) == 1 and (held := self._held_of(paths[0], columns)) is not None:
-            return held if rows is None else held.slice(*rows)
         scan = self.scan(paths, columns, rows)
         return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
-
-    def hold(self, path: Path, columns: Sequence[str]) -> None:
-        """Read columns of a file of Parquet at once, which later reads take one by one."""
-        self._held[path] = self.collect([path], columns)
-
-    def _held_of(self, path: Path, columns: Sequence[str]) -> pl.DataFrame | None:
-        """Return columns of a file that were read already, None where some were not."""
-        held, names = self._held.get(path), list(dict.fromkeys(columns))
-        known = held is not None and names and set(names) <= {*held.columns}
-        return pl.DataFrame([held[name] for name in names]) if held is not None and known else None
 
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
