@@ -31,7 +31,6 @@ from ddcli.sources.readers import (
     refuse_unparsed,
 )
 from ddcli.store.log.progress import read_owned
-from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import write_progress
 from ddcli.store.time_text import format_frontier
 
@@ -157,9 +156,6 @@ def _planned(
                 request, ready = by_copies, again
                 planning = RunPlan(request, manifest, ready.bound)
     opened |= ready.readers
-    for reader in ready.readers.values():
-        if isinstance(reader, LogReader):
-            reader.read_ahead()
     _ = planning.graph  # an error of the plan comes before all others
     planning.check_work()
     if request.asked.planned is not None:

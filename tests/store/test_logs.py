@@ -22,7 +22,6 @@ from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.types import ColumnScope, parse_type
 from ddcli.store.formats.base import Append, Updates
-from ddcli.store.log import log_files
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
@@ -165,23 +164,13 @@ DOMAIN = list(itertools.product(range(3), repeat=3))
 uppers = st.lists(st.lists(st.sampled_from(DOMAIN), max_size=4).map(Frontier), min_size=1, max_size=4)
 
 
-def read_ahead(reader):
-    """Have a thread read the times of files that are as small as tests' are; what it finds wrong is found again, where it counts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_files, "SMALL", -1)
-        reader.read_ahead()
-    assert reader._ahead is not None
-    reader._ahead.join()
-
-
 @given(
     asked=uppers,
     files=st.lists(st.lists(st.sampled_from(DOMAIN), max_size=6), min_size=1, max_size=2),
     most=st.sampled_from([None, 1, 2, 5]),
     kept=st.booleans(),
-    ahead=st.booleans(),
 )
-def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, asked, files, most, kept, ahead):
+def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, asked, files, most, kept):
     place = tmp_path_factory.mktemp("log")
     for name, times in enumerate(files):
         frame = pl.DataFrame(times, schema=dict.fromkeys("xyz", pl.Int64), orient="row")
@@ -191,8 +180,6 @@ def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, ask
         if lower is not None:
             upper = upper.join(lower)
         reader = LogReader(list_input(".", place, consumed), Updates(("x", "y", "z")), most=None if kept else most)
-        if ahead:
-            read_ahead(reader)
         read = Read(reader, ["a"], None if lower is None else lower.elements, upper.elements, most)
         assert most is not None or len(read.slices) <= 1
         assert all(part.rows <= (most or part.rows) for part in read.slices)
@@ -433,7 +420,6 @@ def test_late_rows_and_nulls_are_found_where_times_are_not_kept(log):
     log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [5, 6, 7, None, 9, 4]}))
     for most in (None, 2):
         reader = LogReader(log.listing(), Updates(), most=most)
-        read_ahead(reader)
         with pytest.raises(InputError, match="has a null, first in row 3"):
             reader.largest_time()
 

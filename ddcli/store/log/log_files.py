@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import groupby
 from operator import and_
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
@@ -116,8 +115,6 @@ class Pinned(Protocol):
 
 
 ROW = "row of the file"
-SMALL = 4 << 20
-"""Bytes of files from which on their times are read ahead."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 
@@ -183,7 +180,6 @@ class LogFiles:
             self.unparsed = find_unparsed(self._rows, self._paths, self._found)
             self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
         self._surveyed: list[FileTimes] | None = None
-        self._ahead: Thread | None = None
         self.without: RowCondition | None = None
         """Rows for which this holds are ignored, as if no file had them."""
 
@@ -312,30 +308,12 @@ class LogFiles:
     def _kinds(self) -> list[Type]:
         return list(self.schema.time.values())
 
-    def read_ahead(self) -> None:
-        """Have a thread read the times of files of Parquet that are not small, which lets other Python code run meanwhile."""
-        if self.seeks and self._surveyed is None and sum(file.size for file in self.listing.to_read) > SMALL:
-            self._ahead = Thread(target=self._survey_ahead, name="dd-times", daemon=True)
-            self._ahead.start()
-
-    def _survey_ahead(self) -> None:
-        try:
-            self._surveyed = self._survey()
-        except Exception:  # noqa: BLE001 - the reader of the times raises it again, with its place
-            return
-
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""
-        if self._ahead is not None:
-            self._ahead.join()
-            self._ahead = None
         if self._surveyed is None:
-            self._surveyed = self._survey()
+            limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
+            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most, limits)
         return self._surveyed
-
-    def _survey(self) -> list[FileTimes]:
-        limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
-        return survey(self._tables, self._paths, self.schema.time, self.most, limits)
 
     @cached_property
     def _growing(self) -> frozenset[int]:
