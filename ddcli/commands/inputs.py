@@ -14,7 +14,7 @@ from ddcli.errors import InputError, UsageError
 from ddcli.job.inputs import find_time, keeps_gone_files, renaming, replaced_since
 from ddcli.job.paths import state_of
 from ddcli.plan.pipeline_file import load_spec
-from ddcli.store.files.access import fs, is_there
+from ddcli.store.files.access import fs
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
@@ -193,12 +193,12 @@ def _missing(log: str, base: Path, place: Path, wanted: list[tuple[str, str]]) -
     """Return the times that a log still lacks, in words; None if it has all."""
     from ddcli.sources.change_log import ChangeLog  # imports polars, which help does without
 
-    if not is_there(place / PROGRESS):
+    if not fs(place / PROGRESS).exists():
         return f"{log}: no run has written the log yet"
     try:
         found = ChangeLog.open(log, base)
     except InputError as error:
-        if is_there(place / PROGRESS) and "no updates yet" not in error.problem:
+        if fs(place / PROGRESS).exists() and "no updates yet" not in error.problem:
             raise
         return f"{log}: {error.problem}"
     assert found.progress is not None, "it is there"

@@ -33,7 +33,7 @@ from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outpu
 from ddcli.screen import near, shell
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import ENDINGS
-from ddcli.store.files.access import fs, is_there
+from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.state.manifest import read_newest
@@ -244,7 +244,7 @@ def base_request(
 ) -> Request:
     """Return the request of the file over the state, with the inputs and the outputs where the state has them."""
     own = file_of(state, manifest)
-    base = own.parent if own is not None and is_there(own.parent) else None
+    base = own.parent if own is not None and fs(own.parent).exists() else None
     queries = manifest.cache["plan"]["outline"].get("tables")
     request = read_request(path, state, say=say, base=base, branches=False, queries=queries)
     if request.spec.name.value != manifest.name:

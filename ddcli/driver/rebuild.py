@@ -31,7 +31,7 @@ from ddcli.sources.readers import (
     refuse_unclean,
 )
 from ddcli.store.batch.file import BatchLayout
-from ddcli.store.files.access import is_there
+from ddcli.store.files.access import fs
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import InputEntry
@@ -133,7 +133,7 @@ def retire_rewritten(rebuild: Rebuild, transaction: Transaction) -> None:
         if name in rebuild.request.decided.rewrite:
             for file in rebuild.manifest.outputs[before].files:
                 path = rebuild.request.outputs[name] / file.name
-                if is_there(path):
+                if fs(path).exists():
                     transaction.retire(path)
 
 

@@ -23,7 +23,7 @@ from ddcli.job.clock import time_now
 from ddcli.job.options import WatchCache
 from ddcli.job.request import imports, read_request
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import entries, fs
+from ddcli.store.files.access import fs
 from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
@@ -273,7 +273,7 @@ def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], List
             continue
         if given.table:
             log = _log_of(request, given)
-            found.add((str(log), *(entry.path.name for entry in entries(log, COMMIT)[-1:])))
+            found.add((str(log), *(entry.path.name for entry in fs(log).entries(COMMIT)[-1:])))
             continue
         root = locate(request.base, given.path.value)
         found.add(_stamp(root / PROGRESS))

@@ -21,7 +21,7 @@ from ddcli.expressions.types import Type, from_polars
 from ddcli.job.paths import takes
 from ddcli.plan.checks import TABLES, too_long_name
 from ddcli.screen import near
-from ddcli.store.files.access import fs, is_there, naming, real
+from ddcli.store.files.access import fs, naming, real
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS
@@ -144,7 +144,7 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
 
     manifest = read_newest(state)
     file = file_of(state, manifest) if manifest is not None else None
-    if file is None or not is_there(file) or not text or text.startswith(POSTGRES):
+    if file is None or not fs(file).exists() or not text or text.startswith(POSTGRES):
         return
     try:
         with naming(file):

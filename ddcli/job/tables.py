@@ -18,7 +18,7 @@ from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
 from ddcli.spec.file import is_given
 from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
-from ddcli.store.files.access import fs, is_there, read_bytes, real
+from ddcli.store.files.access import fs, read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import has_changed, is_as_left
@@ -466,10 +466,10 @@ def _is_as_left(target: TargetSpec, base: Path, mark: CommitRecord) -> bool:
     if target.kind == "delta":
         return is_as_left(place_of(target, base), mark.left)
     if target.kind == DATABASE:
-        return mark.left == stated(target) and (target.product == "postgres" or is_there(place_of(target, base)))
+        return mark.left == stated(target) and (target.product == "postgres" or fs(place_of(target, base)).exists())
     if target.kind == SPARK:
         return {name: mark.left.get(name) for name in stated(target)} == stated(target)
     if target.kind == "parquet":
         path = place_of(target, base)
-        return is_there(path) and mark.left == size_and_time(path)
+        return fs(path).exists() and mark.left == size_and_time(path)
     return True

@@ -34,7 +34,7 @@ from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog, seen
-from ddcli.store.files.access import fs, is_directory, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.buckets import SCHEMES, adopt_settings
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.attempt import Attempt
@@ -323,7 +323,7 @@ class TaskAttempt:
         if self.attempt is not None:
             places += [(f"output '{name}'", path, path) for name, path in self.job.outputs.items()]
         for what, made, place in places:
-            if fs(made).has_directories and not is_directory(real(made)):
+            if fs(made).has_directories and not fs(real(made)).is_dir():
                 problem = f"an executor on {os.uname().nodename} can't open the {what}"
                 raise EngineError(problem, place=str(place), hint=SHARED)
 

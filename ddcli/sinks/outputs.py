@@ -23,7 +23,7 @@ from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates
-from ddcli.store.files.access import fs, is_there, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.log.joint_files import NAME as SUMMED
@@ -411,9 +411,9 @@ class OutputWriter:
                 rows = rows_between(place, self.time, ()) if rows is None else rows
                 rows = summed_up(rows, next(iter(self.time)), *summary.horizon)
             now: pl.DataFrame | None = pl.DataFrame() if rows is None else rows
-            if not old.rows and not (rows is not None and rows.height) and is_there(place):
+            if not old.rows and not (rows is not None and rows.height) and fs(place).exists():
                 now = None  # it has the columns of a log without updates
-            elif rows is not None and (rows.height or summary) and is_there(place):
+            elif rows is not None and (rows.height or summary) and fs(place).exists():
                 now = replaced(place, rows)
             files += self._revised(place, old, now, summary, forgetting)
         (written,) = self._files.get(name, [None])
@@ -495,7 +495,7 @@ class OutputWriter:
             forgetting.kept.append(old)
             return [old]
         if not (rows.height or summary):
-            if is_there(path):
+            if fs(path).exists():
                 self._commit.retire(path)
             forgetting.note(path, old.size, None, 0)
             return []
@@ -538,7 +538,7 @@ class OutputWriter:
 
 def _check_here(place: Path) -> None:
     """Raise EngineError where a file that a task has written is not on this machine. All machines have the same objects."""
-    if fs(place).is_local and not is_there(real(place)):
+    if fs(place).is_local and not fs(real(place)).exists():
         problem = "a part of the output that a task has written is not on this machine"
         raise EngineError(problem, place=str(place), hint=SHARED)
 

@@ -23,7 +23,7 @@ from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.privacy import previewed
 from ddcli.screen import json_number
-from ddcli.store.files.access import reading, real, size_of
+from ddcli.store.files.access import fs, reading, real
 from ddcli.store.log.progress import tags_metadata
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
@@ -270,7 +270,7 @@ def replace_side_logs(
     for directory in dict.fromkeys(request.side_logs):
         for path in _files(directory):
             transaction.retire(path)
-            forgetting.note(path, size_of(path), None, 0)
+            forgetting.note(path, fs(path).size(), None, 0)
 
     def add(directory: Path, frames: Iterable[pl.DataFrame]) -> None:
         if (made := write(transaction, directory, frames, times, (None, upper), called)) is not None:

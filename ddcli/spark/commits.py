@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, InputError, LockedError, StateError
-from ddcli.store.files.access import entries, fs, read_given
+from ddcli.store.files.access import fs, read_given
 from ddcli.store.files.gate import TEMPORARY, Files, Written, one_by_one, side_by_side
 from ddcli.store.files.lock import take_lock
 from ddcli.store.formats.base import Updates
@@ -136,9 +136,9 @@ def read_state(path: Path, time: Schema, diff: str) -> LogState:
 
 def _files(path: Path) -> list[str]:
     """Return the names of the files of a log's commits."""
-    found = entries(path, NAME, FOLDER)
+    found = fs(path).entries(NAME, FOLDER)
     folders = [each.path for each in found if each.directory and FOLDER.fullmatch(each.path.name)]
-    parts = [f"{folder.name}/{part.path.name}" for folder in folders for part in entries(folder, PART) if part.file]
+    parts = [f"{folder.name}/{part.path.name}" for folder in folders for part in fs(folder).entries(PART) if part.file]
     return [*(each.path.name for each in found if each.file and NAME.fullmatch(each.path.name)), *parts]
 
 
@@ -193,13 +193,13 @@ def discard(path: Path, parts: Sequence[TaskFile], batch: WriterBatch) -> None:
     with suppress(DdError):  # they are hidden, and nothing depends on them
         pending = _stated(path)[2] if not fs(path).has_directories else {}
         Files().remove_all([part.path for part in parts if part.path.name not in pending])
-        for each in entries(path):
+        for each in fs(path).entries():
             if not batch.is_done(each.path.name) or each.path.name in pending:
                 continue
             if each.file:
                 Files().remove(each.path)
             else:
-                Files().remove_all([part.path for part in entries(each.path)])
+                Files().remove_all([part.path for part in fs(each.path).entries()])
                 Files().remove_directory(each.path)
 
 

@@ -1,6 +1,6 @@
 """Access to files and objects: relative to opened directories, through one gate.
 
-* access: files opened without following links, and no others for a table than those below its folder
+* access: the operations on a path in its file system; files opened without following links, and no others for a table than those below its folder
 * buckets: buckets of object stores, their addresses and credentials
 * changes: waits until files change
 * gate: all writes, so that a test can fail, cut or record each

@@ -20,11 +20,11 @@ import stat
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 from urllib.parse import unquote
 
 from ddcli.errors import EngineError, InputError, StateError
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import DirectoryEntry, ObjectPath, has_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,16 +47,6 @@ WRITE = 2
 UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 """The errors of file systems that have no room for another name of a file, or no such names."""
 REMOVE = "remove it if it doesn't belong there; `dd` follows no links below the directory of a state or an output"
-
-
-class DirectoryEntry(NamedTuple):
-    """A name in a directory: a directory's, a plain `file`'s, or another's."""
-
-    path: Path
-    directory: bool
-    file: bool
-    tag: str | None = None
-    """The entity tag of an object."""
 
 
 def real(path: AnyPath) -> AnyPath:
@@ -170,30 +160,6 @@ def read_given(path: Path) -> bytes:
     return data
 
 
-def size_of(path: Path) -> int:
-    """Return the size of a plain file. Raises OSError, and StateError for anything else."""
-    return fs(path).size()
-
-
-def is_there(path: Path) -> bool:
-    """Return whether there is something of this name, a link too."""
-    return fs(path).exists()
-
-
-def is_directory(path: Path) -> bool:
-    """Return whether there is a directory. A link is refused: StateError."""
-    return fs(path).is_dir()
-
-
-def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
-    """Return the entries of a directory, in order, whose names have one of the forms, or any; none if it does not exist.
-
-    Raises StateError for a link, and for a directory that can't be listed.
-    """
-    found = fs(path).entries(lambda name: not forms or any(form.fullmatch(name) for form in forms))
-    return [DirectoryEntry(*entry) for entry in found]
-
-
 def fs(path: Path) -> Disk | ObjectPath:
     """Return the operations on a path in its file system: both classes have them, and no others may be used on a path of either kind."""
     return path if isinstance(path, ObjectPath) else Disk(path)
@@ -219,7 +185,7 @@ class Disk:
         return os.fdopen(open_plain(self._path), "rb")
 
     def size(self) -> int:
-        """Return the size of the file."""
+        """Return the size of a plain file. Raises OSError, and StateError for anything else."""
         with parent(self._path) as directory:
             found = os.stat(self._path.name, dir_fd=directory, follow_symlinks=False)
         _refuse_others(self._path, found, os.O_RDONLY)
@@ -237,7 +203,7 @@ class Disk:
         return True
 
     def is_dir(self) -> bool:
-        """Return whether there is a directory; refuse a link."""
+        """Return whether there is a directory. A link is refused: StateError."""
         try:
             os.close(_directory(os.path.abspath(self._path)))  # noqa: PTH100 - as above
         except (FileNotFoundError, NotADirectoryError):
@@ -246,8 +212,11 @@ class Disk:
             raise unreadable(self._path, error) from None
         return True
 
-    def entries(self, wanted: Callable[[str], bool]) -> list[tuple[Path, bool, bool, None]]:
-        """Return the entries of a directory whose names are `wanted`, in order (see `entries`); none if it does not exist."""
+    def entries(self, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
+        """Return the entries of a directory, in order, whose names have one of the forms, or any; none if it does not exist.
+
+        Raises StateError for a link, and for a directory that can't be listed.
+        """
         try:
             descriptor = open_directory(self._path)
             try:
@@ -255,10 +224,10 @@ class Disk:
                     known = [
                         (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
                         for each in found
-                        if wanted(each.name)
+                        if has_form(each.name, forms)
                     ]
                 # By name: to compare paths takes ten times as long.
-                return [(self._path / name, directory, file, None) for name, directory, file in sorted(known)]
+                return [DirectoryEntry(self._path / name, directory, file) for name, directory, file in sorted(known)]
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
@@ -268,7 +237,7 @@ class Disk:
 
     def beginning(self, name: str) -> Iterable[Path]:
         """Return the files in a directory whose names begin with a text, in order."""
-        return [path for path, _, is_file, _ in self.entries(lambda each: each.startswith(name)) if is_file]
+        return [each.path for each in self.entries() if each.file and each.path.name.startswith(name)]
 
     def files_below(self) -> Iterator[Path]:
         """Yield every file below a directory, and links to files."""

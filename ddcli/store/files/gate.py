@@ -134,7 +134,7 @@ class Files:
         has to flush the parents of the made directories.
         """
         missing: list[Path] = []
-        while fs(path).has_directories and not access.is_directory(path):
+        while fs(path).has_directories and not fs(path).is_dir():
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
@@ -311,7 +311,7 @@ def _make(path: Path) -> None:
         try:
             os.mkdir(path.name, dir_fd=directory)
         except FileExistsError:
-            if not access.is_directory(path):
+            if not Disk(path).is_dir():
                 raise
 
 

@@ -18,12 +18,13 @@ import stat
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.store.files.buckets import ABFSS, SCHEMES, WRITTEN, bucket, container_of, library, quoted, remedy
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
@@ -41,6 +42,21 @@ COPY_OF = "dd-copy-of"
 """The entry of a copy's metadata with the tag of its original: tags of equal objects may differ."""
 FETCHED_TOGETHER = 1 << 16
 """Bytes that the first request of a reader fetches: most footers are smaller."""
+
+
+class DirectoryEntry(NamedTuple):
+    """A name in a directory: a directory's, a plain `file`'s, or another's."""
+
+    path: Path
+    directory: bool
+    file: bool
+    tag: str | None = None
+    """The entity tag of an object."""
+
+
+def has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
+    """Return whether a name has one of some forms, or any if there are none."""
+    return not forms or any(form.fullmatch(name) for form in forms)
 
 
 class ObjectPath(PosixPath):
@@ -122,13 +138,13 @@ class ObjectPath(PosixPath):
         for entry in found["objects"]:
             yield self._sibling(entry["path"]), quoted(entry)["e_tag"]
 
-    def entries(self, wanted: Callable[[str], bool]) -> list[tuple[Path, bool, bool, str | None]]:
-        """Return what `tagged` yields, in order, where the name is `wanted`: each may be an object, and the beginning of others."""
+    def entries(self, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
+        """Return what `tagged` yields, in order, as `access.Disk` does: each may be an object, and the beginning of others."""
         with suppress(FileNotFoundError):
             return [
-                (path, True, True, tag)
+                DirectoryEntry(path, True, True, tag)
                 for path, tag in sorted(self.tagged(), key=lambda found: found[0])
-                if wanted(path.name)
+                if has_form(path.name, forms)
             ]
         return []
 

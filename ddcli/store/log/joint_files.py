@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import DdError, EngineError
-from ddcli.store.files.access import fs, size_of
+from ddcli.store.files.access import fs
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.files.objects import BLOCK, ObjectPath
 from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, fields, footer_in, footer_of, metadata_of, number
@@ -118,7 +118,7 @@ def read_footer(path: Path) -> bytes:
 
 def _reader(path: Path) -> tuple[int, Callable[[int, int], bytes]]:
     """Return the size of a file, and a function that reads its bytes from a begin to an end."""
-    return size_of(path), lambda start, end: bytes(*fs(path).read_ranges([(start, end)]))
+    return fs(path).size(), lambda start, end: bytes(*fs(path).read_ranges([(start, end)]))
 
 
 KEY = "dd.commits"

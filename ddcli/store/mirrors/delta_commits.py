@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError
-from ddcli.store.files.access import is_there, read_bytes
+from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.files.gate import checksum
 from ddcli.store.mirrors.mirror import UnknownChange
 
@@ -52,7 +52,7 @@ class DeltaCommit:
 def has_changed(table: Path, version: int, tip: str) -> bool:
     """Return whether a table seems to have a newer version than the one of this tip, or to be another one."""
     log = table / LOG
-    if is_there(log / f"{version + 1:020d}.json") or tip_of(table, version) != tip:
+    if fs(log / f"{version + 1:020d}.json").exists() or tip_of(table, version) != tip:
         return True
     try:
         return int(json.loads(read_bytes(log / LAST))["version"]) > version

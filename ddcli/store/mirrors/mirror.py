@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ddcli.dataclass import frozen
 from ddcli.engine.trace import policy
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
-from ddcli.store.files.access import entries, is_there, reading
+from ddcli.store.files.access import fs, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
 from ddcli.store.state.document import BATCH, TABLE, WAITING, Document, integer_of, named, tuple_of
@@ -93,7 +93,7 @@ def read_mark(directory: Path) -> MirrorCursor | None:
 def is_finished(directory: Path, mark: MirrorCursor) -> bool:
     """Return whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
     if mark.files:
-        return not is_there(temporary(directory / mark.files[-1], mark.number))
+        return not fs(temporary(directory / mark.files[-1], mark.number)).exists()
     return not _replaced(directory, mark)
 
 
@@ -107,7 +107,7 @@ def finish_addition(directory: Path, files: Files) -> None:
         {} if mark is None else {temporary(directory / name, mark.number): directory / name for name in mark.files}
     )
     for source, target in waiting.items():
-        if is_there(source):
+        if fs(source).exists():
             files.rename(source, target)
     for path in ours(directory, WAITING):
         files.remove(path)
@@ -175,7 +175,7 @@ def _cut(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 def log_files(directory: Path) -> list[Path]:
     """Return the files of a mirror, in order."""
-    return sorted(entry.path for entry in entries(directory, BATCH) if entry.file or not entry.directory)
+    return sorted(entry.path for entry in fs(directory).entries(BATCH) if entry.file or not entry.directory)
 
 
 def _replaced(directory: Path, mark: MirrorCursor) -> list[Path]:

@@ -23,7 +23,7 @@ from pyspark.sql import types
 from ddcli.errors import EngineError, InputError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
-from ddcli.store.files.access import is_there, reading
+from ddcli.store.files.access import fs, reading
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files, checksum, temporary
 from ddcli.store.files.objects import locate
@@ -229,7 +229,7 @@ class SparkSource(TableSource):
             with _errors_of_spark(self.place):
                 names = sorted(row[0] for row in rows.mapInArrow(task, COLUMNS_OF_TASKS).collect())
             for name in names:
-                if not is_there(temporary(directory / name, number)):
+                if not fs(temporary(directory / name, number)).exists():
                     raise EngineError(
                         "executors have written rows where this machine doesn't find them",
                         place=str(directory),

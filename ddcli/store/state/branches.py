@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, StateError, UsageError, did_you_mean
-from ddcli.store.files.access import entries, is_directory, is_there, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files, one_by_one, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
@@ -172,7 +172,7 @@ def end_branch(state: Path, name: str, places: Places, if_locked: IfLocked) -> i
 
 def _directories(state: Path) -> list[tuple[str, Path]]:
     """Return the directories of branches, whether or not they have a commit, each with its name."""
-    found = [entry.path for entry in entries(state / BRANCHES, BRANCH) if entry.directory]
+    found = [entry.path for entry in fs(state / BRANCHES).entries(BRANCH) if entry.directory]
     return [(branch[0], path) for path in found if (branch := branch_of(path)) is not None]
 
 
@@ -189,7 +189,7 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
     directory, target = real(directory), real(target)
     copy = _Copy(directory, target, files or Files())
     manifest = manifest_of(directory)
-    if entries(target) or (is_there(target) and not is_directory(target)):
+    if fs(target).entries() or (fs(target).exists() and not fs(target).is_dir()):
         raise UsageError(
             "the target is neither new nor an empty directory",
             place=str(target),

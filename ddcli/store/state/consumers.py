@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, UsageError
-from ddcli.store.files.access import entries
+from ddcli.store.files.access import fs
 from ddcli.store.files.lock import locked
 from ddcli.store.log.joint_files import NAME
 from ddcli.store.state.document import CONSUMER, LOG, Document, named
@@ -117,7 +117,7 @@ def consuming(state: Path, files: Files) -> AbstractContextManager[None]:
 def read_consumers(state: Path) -> list[Consumer]:
     """Return the consumers of all outputs of a state, in order. One that can't be read is a StateError: it may be anywhere."""
     found = []
-    for entry in entries(state / CONSUMERS):
+    for entry in fs(state / CONSUMERS).entries():
         if not entry.path.name.endswith(".json") or entry.path.name.startswith("."):
             continue
         if (consumer := DOCUMENT.read(entry.path)) is not None:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import entries, fs, is_directory, is_there, read_bytes
+from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.store.files.access import DirectoryEntry
     from ddcli.store.files.gate import Files
+    from ddcli.store.files.objects import DirectoryEntry
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
 
@@ -159,7 +159,7 @@ def named_from(directory: Path, beginning: str, *forms: re.Pattern[str]) -> list
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
     """Return the files (or the directories) in a directory whose names have one of our `forms`: no others are ever removed."""
-    return [entry.path for entry in entries(directory, *forms) if (entry.directory if directories else entry.file)]
+    return [entry.path for entry in fs(directory).entries(*forms) if (entry.directory if directories else entry.file)]
 
 
 def remove_unnamed(
@@ -181,9 +181,9 @@ def remove_unnamed(
     full = {path.parent for path in named}
     for arrangement, found in arrangements.items():
         for shard in found:
-            if shard not in full and not entries(shard):
+            if shard not in full and not fs(shard).entries():
                 files.remove_directory(shard)
-        if not full.intersection(found) and not entries(arrangement):
+        if not full.intersection(found) and not fs(arrangement).entries():
             files.remove_directory(arrangement)
     segments = {name for each in kept for name in each.segments()}
     files.remove_all([path for path in ours(directory / SEGMENTS, SEGMENT, WAITING) if path.name not in segments])
@@ -219,7 +219,9 @@ def _is_batch(parts: Sequence[str]) -> bool:
 def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
     """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     found: dict[Path, list[DirectoryEntry]] = {}
-    one_by_one(lambda output: found.update({output: entries(output, WAITING, WAITING_FOLDER, FOLDER)}), [*set(outputs)])
+    one_by_one(
+        lambda output: found.update({output: fs(output).entries(WAITING, WAITING_FOLDER, FOLDER)}), [*set(outputs)]
+    )
     files.remove_all(
         [each.path for there in found.values() for each in there if each.file and WAITING.fullmatch(each.path.name)]
     )
@@ -240,14 +242,14 @@ def _remove_folders(files: Files, folders: Iterable[Path], *, full: bool = True)
     for folder in folders:
         if full:
             files.remove_all(ours(folder, PART))
-        if not entries(folder):
+        if not fs(folder).entries():
             files.remove_directory(folder)
 
 
 def clear_scratch(directory: Path, files: Files) -> None:
     """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
     files.remove_all(ours(directory, SCRATCH))
-    if is_directory(directory) and not entries(directory):
+    if fs(directory).is_dir() and not fs(directory).entries():
         files.remove_directory(directory)
 
 
@@ -311,7 +313,7 @@ def renamings(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
 
 def _is_waiting(path: Path) -> bool:
     """Return whether a file exists that a commit has yet to rename. No object is below an object of such a name: the store is asked once."""
-    return is_there(path) if fs(path).has_directories else path.is_file()
+    return fs(path).exists() if fs(path).has_directories else path.is_file()
 
 
 def check_directory(directory: Path) -> None:
@@ -319,7 +321,7 @@ def check_directory(directory: Path) -> None:
 
     The lock marks a directory as a state that has no manifest yet, or has lost it: it is made first, and names its maker.
     """
-    found, lock = entries(directory), directory / LOCK
+    found, lock = fs(directory).entries(), directory / LOCK
     if not found:
         return
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import StateError
 from ddcli.privacy import hide
-from ddcli.store.files.access import is_directory, is_there, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import ObjectLock, take_lock
@@ -116,7 +116,7 @@ class State:
         """
         now = self.manifest
         assert now is not None, "something was committed"
-        held = branch_of(self.directory) or is_directory(self.directory / "holds")
+        held = branch_of(self.directory) or fs(self.directory / "holds").is_dir()
         if before is None or _shape(before) != _shape(now) or held:  # a commit of a branch drops files that are main's
             self.sweep()
             return
@@ -131,7 +131,7 @@ class State:
         """
         outputs = {*outputs, *self.written}
         replaced = () if self.replaced is None else (self.replaced.number,)
-        if not is_directory(self.directory / "holds"):  # there never was a reader
+        if not fs(self.directory / "holds").is_dir():  # there never was a reader
             remove_unnamed(self.files, self.directory, self.manifest, replaced, outputs)
             return
         with holding(self.directory, self.files):
@@ -233,7 +233,7 @@ class State:
         except BaseException:
             for each in reversed(staged):
                 each.abort()
-            if self.manifest is None or not is_there(manifest_path(self.directory, self.manifest.number)):
+            if self.manifest is None or not fs(manifest_path(self.directory, self.manifest.number)).exists():
                 self.manifest = before
             raise
         finally:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.privacy import hide
-from ddcli.store.files.access import entries, fs, is_there, read_bytes
+from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.state.batch_lists import BatchRegister, indices_of
 from ddcli.store.state.document import (
@@ -306,7 +306,7 @@ def manifest_path(state: Path, number: int) -> Path:
 
 def manifest_numbers(state: Path) -> list[int]:
     """Return the numbers of the manifests in a state, in order. Temporary files are none."""
-    return sorted(int(entry.path.stem) for entry in entries(state / "manifest", NAME))
+    return sorted(int(entry.path.stem) for entry in fs(state / "manifest").entries(NAME))
 
 
 def read_newest(state: Path) -> Manifest | None:
@@ -314,7 +314,7 @@ def read_newest(state: Path) -> Manifest | None:
 
     Takes no lock: a manifest is replaced as a whole. When a commit drops the one that was just found, look again.
     """
-    while found := entries(state / "manifest", NAME):
+    while found := fs(state / "manifest").entries(NAME):
         newest = max(found, key=lambda entry: entry.path.name)
         try:
             manifest = read_manifest(newest.path, newest.tag)
@@ -367,7 +367,7 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         try:
             return read_bytes(home_of(state, name) / SEGMENTS / name)
         except FileNotFoundError:
-            if not is_there(path):
+            if not fs(path).exists():
                 raise  # both were dropped by a commit meanwhile
             raise StateError(
                 "a file of the state is gone", place=str(home_of(state, name) / SEGMENTS / name), hint=RESTORE

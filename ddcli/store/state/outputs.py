@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.screen import near, shell
-from ddcli.store.files.access import fs, is_there, open_directory, real, size_of, unreadable
+from ddcli.store.files.access import fs, open_directory, real, unreadable
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import locate, relative
@@ -75,7 +75,7 @@ def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path
     found = {name: paths[path] for name, path in wanted.items() if path in paths}
     for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
         files = manifest.outputs[name].files
-        if files and all(is_there(outputs[name] / file.name) for file in files):
+        if files and all(fs(outputs[name] / file.name).exists() for file in files):
             found[name] = name
     return found
 
@@ -86,7 +86,7 @@ def check_aside(directories: Iterable[Path]) -> None:
     Such a log has no progress, and an output has one. So no file that waits there to be published by its state is removed as a leaving.
     """
     for path in map(real, directories):
-        if is_there(path / PROGRESS):
+        if fs(path / PROGRESS).exists():
             raise StateError(
                 "late or failed rows can't be put aside here: the directory is an output, or another log",
                 place=str(path),
@@ -111,7 +111,7 @@ def check_unlocked(
     for name, path in outputs.items():
         _, owner = progress[real(path)]
         _refuse_other(name, directory, path, manifest, owner)
-        if owner is None and fs(path).is_local and not is_there(path / OF_OUTPUT) and published():
+        if owner is None and fs(path).is_local and not fs(path / OF_OUTPUT).exists() and published():
             check_outputs(directory, manifest, {name: path}, anew)
 
 
@@ -227,7 +227,7 @@ def _size_and_change(path: Path) -> tuple[int, int]:
     Both are 0 if there is no plain file.
     """
     if not fs(path).is_local:
-        return size_of(path), 0
+        return fs(path).size(), 0
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -339,7 +339,7 @@ def check_pipeline(state: Path, manifest: Manifest, file: Path) -> None:
     if not manifest.file or manifest.file == relative_file(state, file):
         return
     other = file_of(state, manifest)
-    if other is not None and is_there(other) and not other.samefile(file):
+    if other is not None and fs(other).exists() and not other.samefile(file):
         raise StateError(
             f"the state of '{manifest.name}' belongs to another pipeline file, {near(str(other))}",
             place=str(file),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
-from ddcli.store.files.access import entries, fs, is_directory, real, size_of
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
@@ -133,7 +133,7 @@ def own_directories(directory: Path) -> list[Path]:
 
 def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
     """Yield the paths that have names of ours, and whether each is a file; those inside a directory before it."""
-    for entry in entries(directory):
+    for entry in fs(directory).entries():
         known, below = _find(entry.path.name, layout)
         if known and below is None and entry.file:
             yield entry.path, True
@@ -143,7 +143,7 @@ def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
 
 
 def _strange(directory: Path, layout: Layout) -> Iterator[Path]:
-    for entry in entries(directory):
+    for entry in fs(directory).entries():
         known, below = _find(entry.path.name, layout)
         if not known or not (entry.file if below is None else entry.directory):
             yield entry.path
@@ -214,10 +214,10 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
         others += [
             each.path
             for folder, some in zip(folders, parts, strict=True)
-            for each in entries(folder)
+            for each in fs(folder).entries()
             if each.path not in some
         ]
-        for entry in entries(place):
+        for entry in fs(place).entries():
             if entry.path in folders:
                 continue
             if entry.file and _removable(entry.path, owned=owned, named=entry.path in named):
@@ -241,7 +241,7 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
     """
     files = Files()
     with ExitStack() as held:
-        if is_directory(shown.state):
+        if fs(shown.state).is_dir():
             held.callback(take_lock(shown.state, files, if_locked).release)
         for path, _ in shown.outputs.values():
             held.callback(take_lock(path, files, if_locked, shown.state).release)
@@ -260,12 +260,12 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
             files.remove(shown.state / LOCK)
     for path, _ in shown.outputs.values():
         for folder in ours(path, FOLDER, WAITING_FOLDER, directories=True) if fs(path).has_directories else ():
-            if not entries(folder):
+            if not fs(folder).entries():
                 files.remove_directory(folder)
-        if is_directory(path) and not entries(path):
+        if fs(path).is_dir() and not fs(path).entries():
             files.remove_directory(path)
     for folder in own_directories(shown.state):
-        if not entries(folder):
+        if not fs(folder).entries():
             files.remove_directory(folder)
 
 
@@ -301,7 +301,7 @@ def _with_sizes(paths: Sequence[Path]) -> list[tuple[Path, int]]:
 
 def _size_of(path: Path) -> int:
     try:
-        return size_of(path)
+        return fs(path).size()
     except FileNotFoundError:
         return 0
 

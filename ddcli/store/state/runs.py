@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
 from ddcli.expressions.types import ARRIVAL_TIME
-from ddcli.store.files.access import entries, read_bytes
+from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.state.document import DAMAGED, RUN, count_of, parsed
 from ddcli.store.time_text import format_time
 
@@ -105,7 +105,7 @@ def write_run(directory: Path, record: RunRecord, files: Files) -> None:
         if record.number > KEPT:
             files.remove(due)
         return
-    for entry in entries(place, RUN):
+    for entry in fs(place).entries(RUN):
         if entry.path.name <= due.name:
             files.remove(entry.path)
 
@@ -136,7 +136,7 @@ def shown_time(began: str) -> str:
 def read_runs(directory: Path) -> list[RunRecord]:
     """Return the records in a state, oldest first. Takes no lock: one that is removed meanwhile, or torn, is ignored."""
     found = []
-    for path in (entry.path for entry in entries(directory / RUNS) if RUN.fullmatch(entry.path.name)):
+    for path in (entry.path for entry in fs(directory / RUNS).entries() if RUN.fullmatch(entry.path.name)):
         try:
             found.append(RunRecord.from_json(parsed(read_bytes(path))))
         except (FileNotFoundError, *DAMAGED):

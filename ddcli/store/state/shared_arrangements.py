@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, did_you_mean
-from ddcli.store.files.access import entries, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock, locked
 from ddcli.store.state.document import DAMAGED, HOLD, Document
@@ -355,4 +355,4 @@ def _path(directory: Path, reader: str) -> Path:
 
 def _files(directory: Path) -> list[Path]:
     """Return the files of all holds on a state."""
-    return [entry.path for entry in entries(directory / "holds") if HOLD.fullmatch(entry.path.name)]
+    return [entry.path for entry in fs(directory / "holds").entries() if HOLD.fullmatch(entry.path.name)]

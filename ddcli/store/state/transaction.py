@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
-from ddcli.store.files.access import fs, is_there, real
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
 from ddcli.store.files.objects import relative
 from ddcli.store.log.joint_files import JointFile
@@ -286,7 +286,7 @@ class Transaction:
         except BaseException as error:
             self._open = False
             # Else the rename itself was interrupted, after it was done: the waiting files belong to a commit, and the next run publishes them.
-            if isinstance(error, LockedError) or not is_there(final):
+            if isinstance(error, LockedError) or not fs(final).exists():
                 self.abort()
             raise
         self._open = False

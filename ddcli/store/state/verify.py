@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import MappedFile, PartialCopy, fs, read_bytes, reading, size_of
+from ddcli.store.files.access import MappedFile, PartialCopy, fs, read_bytes, reading
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
 from ddcli.store.state.batch_lists import members
 from ddcli.store.state.contents import state_files, unpublished
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def check_size(path: Path, entry: FileEntry) -> None:
     """Refuse a file that is gone or has another size than in the manifest (StateError)."""
     try:
-        size = size_of(path)
+        size = fs(path).size()
     except OSError as error:
         raise unreadable(path, error) from None
     if entry.bundle and size >= entry.at + entry.size:
@@ -110,7 +110,7 @@ class OpenBundles:
             found = self._open.pop(path, None)
             if found is None:
                 try:
-                    found = MappedFile(path) if fs(path).is_local else PartialCopy(path, size_of(path))
+                    found = MappedFile(path) if fs(path).is_local else PartialCopy(path, fs(path).size())
                 except OSError as error:
                     raise unreadable(path, error) from None
                 except ValueError:  # it is empty

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError, StateError, first_line
-from ddcli.store.files.access import check_names, is_there
+from ddcli.store.files.access import check_names, fs
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
@@ -138,7 +138,7 @@ class DeltaTarget(FileTable):
 
     def _table(self) -> DeltaTable | None:
         """Return the table as it is now, once; None where there is none."""
-        if self._opened is None and is_there(self._directory / LOG):
+        if self._opened is None and fs(self._directory / LOG).exists():
             with self._errors():
                 check_log(self._directory)
                 self._opened = open_delta(self._directory)

@@ -24,7 +24,7 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError, first_line
-from ddcli.store.files.access import is_directory, is_there, read_bytes, reading
+from ddcli.store.files.access import fs, read_bytes, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.parquet.pages import CHUNK, LEVEL
 from ddcli.store.tables.file_identity import size_and_time
@@ -197,7 +197,7 @@ class FileTable(Target):
 
     def sweep(self, number: int, names: Collection[str]) -> None:
         """Remove other files than these that tasks have written for a commit, where the table's folder can be listed: second attempts leave some."""
-        if is_directory(self._directory):
+        if fs(self._directory).is_dir():
             ours = self._name(number)
             others = [
                 path for path in self._directory.iterdir() if path.name.startswith(ours) and path.name not in names
@@ -332,13 +332,13 @@ class ParquetTarget(Target):
         self._path, self._key, self._files = path, key, files
 
     def number(self) -> int | None:
-        if not is_there(self._path):
+        if not fs(self._path).exists():
             return None
         key, _, number = self._entry().rpartition(" ")
         return int(number) if key == str(self._key) else None
 
     def check(self, known: CommitRecord | None) -> None:
-        if known is None and is_there(self._path) and self.number() is None:
+        if known is None and fs(self._path).exists() and self.number() is None:
             raise strange(str(self._path), "the file has rows that this pipeline has not written")
 
     def publish(
@@ -359,7 +359,7 @@ class ParquetTarget(Target):
         self._files.put(self._path, data.getvalue())
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
-        return change.difference([self._rows()] if is_there(self._path) else []), 0
+        return change.difference([self._rows()] if fs(self._path).exists() else []), 0
 
     def _rows(self) -> pl.DataFrame:
         with reading(self._path) as file:
