@@ -350,6 +350,7 @@ class Operators:
         return arranged
 
     def trace(self, node: Node, key: Layout, value: Layout, shard: int) -> Trace:
+        self._check_kept(node)
         return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
 
     def output_trace(self, node: Node, by: Sequence[str], shard: int) -> Trace:
@@ -358,10 +359,15 @@ class Operators:
 
     def waiting_trace(self, node: Node, data: Layout, shard: int) -> Trace:
         """Return the trace of updates that wait for their time: the time is the key, the data the value, which partitions them."""
+        self._check_kept(node)
         nt = self.scope.nt
         times = Layout({f"$time{at}": INT64 for at in range(nt)})
         by = range(nt, nt + data.width)
         return self.surroundings.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
+
+    def _check_kept(self, node: Node) -> None:
+        """Refuse a trace to a node that says that it keeps no state: the next change of the pipeline would drop it, and results would be wrong without a word."""
+        assert node.keeps_state(len(self.surroundings.time)), f"{type(node).__name__}.keeps_state must be true"
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> DelayedRows | None:
         """Return the trace of work that a reduction must do later; in totally ordered time there is none."""
