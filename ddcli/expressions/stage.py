@@ -32,7 +32,7 @@ from ddcli.expressions.tree import (
     Step,
     UnnestStep,
 )
-from ddcli.expressions.types import INTEGERS
+from ddcli.expressions.types import INTEGERS, cheapest
 from ddcli.privacy import preview
 
 if TYPE_CHECKING:
@@ -362,7 +362,7 @@ class FusedSteps:
         for step, before in zip(reversed(self.steps), reversed(self.schemas[:-1]), strict=True):
             needed = step.reads(frozenset(found[-1]), before)
             ordered = tuple(name for name in before if name in needed)
-            found.append(ordered or _cheapest(before))
+            found.append(ordered or cheapest(before))
         return tuple(reversed(found))
 
     @property
@@ -402,9 +402,3 @@ def failing(run: Callable[[pl.DataFrame], object], frame: pl.DataFrame) -> Itera
                 continue
             size = -(-(end - start) // PARTS)
             parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
-
-
-def _cheapest(schema: Schema) -> tuple[str, ...]:
-    """Return a column to count rows by: one of fixed width if there is one."""
-    variable = ("string", "binary", "list", "struct")
-    return tuple(sorted(schema, key=lambda name: schema[name].kind in variable)[:1])

@@ -199,6 +199,11 @@ class Type:
 Schema = dict[str, Type]
 
 
+def cheapest(schema: Schema) -> tuple[str, ...]:
+    """Return a column to count rows by, if there is any: one of fixed width if there is one."""
+    return tuple(sorted(schema, key=lambda name: schema[name].kind in POOLED)[:1])
+
+
 def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
     """Return our type for a polars one, or None if lanes can't carry it: objects, arrays, decimals of more than 38 digits, types nested too deeply, structs without fields or with a nameless one.
 

@@ -28,12 +28,14 @@ def column_as(name: str, have: Type, want: Type) -> Expression:
     return Column(name, want) if have.required() == want.required() else Cast(Column(name, have), want)
 
 
+def is_same(columns: Mapping[str, Expression], schema: Schema) -> bool:
+    """Return whether computing these columns keeps the columns of a schema as they are, in its order."""
+    return [*columns.items()] == [(name, Column(name, kind)) for name, kind in schema.items()]
+
+
 def project(child: Node, columns: Mapping[str, Expression], schema: Schema, *, fuse: bool) -> Node:
     """Return a node with these computed columns on `child`; `fuse` it into `child` if that has no other reader."""
-    if list(schema) == list(child.schema) and all(
-        isinstance(expression, Column) and expression.name == name and expression.type == child.schema[name]
-        for name, expression in columns.items()
-    ):
+    if is_same(columns, child.schema):
         return child
     return linear(child, [MapStep(tuple(columns.items()))], schema, fuse=fuse)
 
@@ -47,23 +49,21 @@ def linear(child: Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) ->
         return physical.Linear((child,), schema, tuple(steps))
     if isinstance(child, physical.Linear):
         return physical.Linear(child.inputs, schema, (*child.steps, *steps))
-    if isinstance(child, EquiJoin) and len(steps) == 1 and (columns := _plain(steps[0], child.schema)) is not None:
+    if isinstance(child, EquiJoin) and len(steps) == 1 and (columns := picked(steps[0], child.schema)) is not None:
         given = {name: (side, source) for name, side, source in child.columns}
-        chosen = tuple((name, *given[source]) for name, source in columns)
+        chosen = tuple((name, *given[source]) for name, source in columns.items())
         return EquiJoin(child.inputs, schema, chosen)
     return physical.Linear((child,), schema, tuple(steps))
 
 
-def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
-    """Return (name, column) for each column of a map that only renames, drops and reorders, or None."""
+def picked(step: Step, schema: Schema) -> dict[str, str] | None:
+    """Return the column that each column is after a map that only renames, drops and reorders them; None for any other step."""
     if not isinstance(step, MapStep):
         return None
-    pairs = []
-    for name, expression in step.columns:
-        if not isinstance(expression, Column) or expression.type != schema[expression.name]:
-            return None
-        pairs.append((name, expression.name))
-    return pairs
+    found = {
+        name: each.name for name, each in step.columns if isinstance(each, Column) and each.type == schema[each.name]
+    }
+    return found if len(found) == len(step.columns) else None
 
 
 def is_choice(node: Node) -> bool:
@@ -71,7 +71,7 @@ def is_choice(node: Node) -> bool:
     return (
         isinstance(node, physical.Linear)
         and len(node.steps) == 1
-        and _plain(node.steps[0], node.inputs[0].schema) is not None
+        and picked(node.steps[0], node.inputs[0].schema) is not None
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, Literal, MapStep
+from ddcli.expressions.types import cheapest
 from ddcli.plan import joins, logical
 from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.joins import BinaryNode, Join
@@ -394,7 +395,7 @@ def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -
             # Read in place, whole: a part of it would have to be arranged anew.
             required[node.fingerprint] = frozenset(node.schema)
         # An operator that counts rows only needs some column: any that others read will do.
-        wanted = required[node.fingerprint] = required[node.fingerprint] or cheapest(node.schema)
+        wanted = required[node.fingerprint] = required[node.fingerprint] or frozenset(cheapest(node.schema))
         needs = node.reads(wanted)
         for child, columns in zip(node.inputs, needs, strict=True):
             required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | columns
@@ -422,11 +423,6 @@ def arranged(node: Node) -> Node:
     while isinstance(node, logical.Arrange):
         (node,) = node.inputs
     return node
-
-
-def cheapest(schema: Schema) -> Columns:
-    """Return one column, of fixed width if possible: an operator that only counts rows needs some column."""
-    return frozenset(sorted(schema, key=lambda name: schema[name].kind in ("string", "binary", "list", "struct"))[:1])
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.node import Graph, Node, below, digest
 from ddcli.plan.optimizer.delta_joins import joined_whole
 from ddcli.plan.optimizer.pushdown import Rewritten, as_written, filtered_by
-from ddcli.plan.shape import is_accumulable
+from ddcli.plan.shape import is_accumulable, picked
 from ddcli.plan.sql import nodes
 
 if TYPE_CHECKING:
@@ -146,20 +146,14 @@ def side_of(node: Node, key: Iterable[str]) -> JoinSide:
         (child,) = node.inputs
         if isinstance(node.step, FilterStep) and is_certain(node.step.condition):
             conditions = [*conjuncts(node.step.condition), *conditions]
-        elif isinstance(node.step, MapStep) and (picked := _picked(node.step, child)) is not None:
-            names = {name: picked[source].name for name, source in names.items()}
-            conditions = [each.substitute(picked) for each in conditions]
+        elif (own := picked(node.step, child.schema)) is not None:
+            names = {name: own[source] for name, source in names.items()}
+            columns = {name: Column(source, child.schema[source]) for name, source in own.items()}
+            conditions = [each.substitute(columns) for each in conditions]
         else:
             break
         node = child
     return JoinSide(node, tuple(names[name] for name in key), tuple(conditions), names)
-
-
-def _picked(step: MapStep, child: Node) -> dict[str, Column] | None:
-    """Return the columns of a projection that computes nothing; else None."""
-    found = {name: each for name, each in step.columns if isinstance(each, Column)}
-    plain = all(each.type == child.schema[each.name] for each in found.values())
-    return found if plain and len(found) == len(step.columns) else None
 
 
 def _with_filters(graph: Graph, above: Callable[[JoinSide], bool]) -> Rewritten:

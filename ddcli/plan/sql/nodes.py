@@ -15,6 +15,7 @@ from ddcli.expressions.types import Type, fresh
 from ddcli.plan import asof, groupings, joins, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.joins import comparable
+from ddcli.plan.shape import is_same, picked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,10 +49,7 @@ def every(node: Node, names: Iterable[str] | None = None) -> dict[str, Expressio
 
 def mapped(node: Node, columns: Mapping[str, Expression]) -> Node:
     """Return a node with just these columns."""
-    if list(columns) == list(node.schema) and all(
-        isinstance(each, Column) and each.name == name and each.type == node.schema[name]
-        for name, each in columns.items()
-    ):
+    if is_same(columns, node.schema):
         return node
     renamed = renaming(node)
     if renamed is not None:
@@ -66,14 +64,7 @@ def renaming(node: Node) -> dict[str, str] | None:
 
     A reader of such a node reads the node's input instead: so a table under several names is kept in one arrangement.
     """
-    if not isinstance(node, logical.Apply) or not isinstance(node.step, MapStep):
-        return None
-    below, found = node.inputs[0].schema, {}
-    for name, each in node.step.columns:
-        if not isinstance(each, Column) or each.type != below[each.name]:
-            return None
-        found[name] = each.name
-    return found
+    return picked(node.step, node.inputs[0].schema) if isinstance(node, logical.Apply) else None
 
 
 def over_renamed(expression: Expression, renamed: Mapping[str, str]) -> Expression:
