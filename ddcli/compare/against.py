@@ -124,7 +124,7 @@ def compare_on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Ca
     found, stands = on_newest(
         lambda: newest_manifest(state),
         attempt,
-        lambda _, before, now: before.cache.get("forgot") == now.cache.get("forgot"),
+        lambda _, before: before.cache.get("forgot") == newest_manifest(state).cache.get("forgot"),
         lambda: say("the state was committed meanwhile: the comparison starts again on its newest commit"),
     )
     if not stands:

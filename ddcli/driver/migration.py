@@ -53,7 +53,7 @@ from ddcli.plan.generations import narrowed
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import replace_archived
-from ddcli.sinks.side_logs import replace_side_logs
+from ddcli.sinks.side_logs import SideLogs
 from ddcli.sources.readers import (
     find_forgotten,
     in_files,
@@ -247,7 +247,7 @@ class _Migration(DataflowRun):
         entries = corrected_outputs(rebuild, writer)
         if forgetting:
             files = in_files(readers)
-            replace_side_logs(rebuild.request, transaction, errors, files, rebuild.time, times, called)
+            SideLogs(rebuild.request, transaction, rebuild.time, (None, times), called).rewrite(errors, files)
             inputs |= replace_archived(forgetting, transaction, files, inputs)
         else:
             retire_rewritten(rebuild, transaction)

@@ -14,13 +14,12 @@ from ddcli.driver.requested_changes import renamed
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_schema
-from ddcli.job.request import error_directory
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.logical import Once, SignedSum, Table
 from ddcli.plan.physical import Scan, physical_graph
 from ddcli.plan.shape import conform
-from ddcli.sinks.side_logs import Correction, ErrorLog
+from ddcli.sinks.side_logs import ErrorLog, SideLogs
 from ddcli.sources.arrangement_input import SharedReader, continued
 from ddcli.sources.readers import (
     ArrangementFile,
@@ -66,26 +65,25 @@ def correct_side_logs(
     rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, errors: ErrorLog, called: str, *, anew: bool
 ) -> None:
     """Correct all side logs; of inputs if these are taken in `anew`, or something is taken back."""
-    aside, times = error_directory(rebuild.request), rebuild.upper.elements
+    times = rebuild.upper.elements
+    logs = SideLogs(rebuild.request, transaction, rebuild.time, (rebuild.manifest.upper, times), called)
+    now = replace(logs, interval=(times, times))
     if (
         rebuild.request.decided.withdrawn or rebuild.reopens or rebuild.request.decided.refreshes_all
     ):  # all of it is computed
-        errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
+        logs.correct_errors(errors, rebuild.opened)
     elif (
         rebuild.request.decided.refresh and rebuild.manifest.pipeline == rebuild.request.digest
     ):  # the records that failed before
-        errors.add_missing(transaction, aside, (times, times), called)
+        now.add_missing_errors(errors)
     else:
-        errors.write(transaction, aside, (times, times), f"-{rebuild.changes.plan.fingerprint}")
+        replace(now, called=f"-{rebuild.changes.plan.fingerprint}").add_errors(errors)
     if anew or rebuild.request.decided.withdrawn or rebuild.reopens:
-        _correct_aside(rebuild, readers, transaction, called)
+        _correct_aside(rebuild, readers, logs)
 
 
-def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
+def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], logs: SideLogs) -> None:
     """Correct the logs of late rows, and of rows that can't be read, to those that the files have now."""
-    correction = Correction(
-        rebuild.request, transaction, rebuild.time, (rebuild.manifest.upper, rebuild.upper.elements), called
-    )
     for name, reader in readers.items():
         before = rebuild.manifest.inputs.get(name)
         if before is None or isinstance(reader, SharedReader):
@@ -95,7 +93,7 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Tr
             name in rebuild.request.decided.withdrawn or not rebuild.request.decided.withdrawn
         )
         if reader.log.quarantines and again:
-            correction.of_unparsed(name, reader)
+            logs.correct_unparsed(name, reader)
         if rebuild.reopens:
             changed = any(
                 file.since and Frontier(file.since) != rebuild.upper.meet(Frontier(file.since)) for file in before.files
@@ -103,7 +101,7 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Tr
         else:
             changed = any(file.since and (file.path, file.fingerprint) not in now for file in before.files)
         if changed:
-            correction.of_late(name, reader)
+            logs.correct_late(name, reader)
 
 
 def corrected_outputs(rebuild: Rebuild, publishing: OutputWriter) -> dict[str, OutputEntry]:

@@ -27,7 +27,7 @@ from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.side_logs import put_aside, seen
+from ddcli.sinks.side_logs import SideLogs, seen
 from ddcli.sources.arrangement_input import imported
 from ddcli.sources.readers import InputSlice, columns_read, take, take_in_parts
 from ddcli.store.files.objects import locate
@@ -309,8 +309,9 @@ class SingleRun(DataflowRun):
         self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
     ) -> Manifest:
         times, called = self.upper.elements, self._called(transaction) or again(writer.reopenings)
-        errors.write(transaction, error_directory(self.request), (self.before, times), called)
-        put_aside(self.request, transaction, self._taken, self.time, (self.before, times), called)
+        logs = SideLogs(self.request, transaction, self.time, (self.before, times), called)
+        logs.add_errors(errors)
+        logs.put_aside(self._taken)
         inputs = {name: self._entry(name, reader, times) for name, reader in self.readers.items()}
         return Manifest(
             name=self.request.spec.name.value,

@@ -196,7 +196,7 @@ def verify(
     found, _ = on_newest(
         newest,
         attempt,
-        lambda made, before, now: made.same or now.number == before.number,
+        lambda made, before: made.same or newest().number == before.number,
         lambda: say("the state was committed meanwhile: the verification starts again on its newest commit"),
     )
     if remembered is not None and not select and found.slice is not None:

@@ -19,7 +19,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
 from ddcli.expressions.moments import in_utc
-from ddcli.expressions.types import order_among, parse_type
+from ddcli.expressions.types import order_among, parse_schema
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.physical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK, catalog_of
@@ -171,7 +171,7 @@ def _grown(known: CommitRecord, log: OutputEntry) -> dict[str, str] | None:
 
 def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:
     """Return a target without a key of its table in a database, where a record of a history may have a null in it: that record would be in its way for ever."""
-    kinds = _types(log.schema)
+    kinds = parse_schema(log.schema)
     unsure = spec.history and any(kinds[text.value].nullable for text in spec.history)
     return replace(spec, key=()) if unsure else spec
 
@@ -194,11 +194,11 @@ def _change(
     _, owner = read_owned(path)
     order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
     footer = (tags_metadata(owner.tags, owner.state) if owner is not None else None) or {}
-    moved = _types if spec.kind == "parquet" else lambda texts: _of_instants(_types(texts))
-    schema, time = moved(log.schema), _types(manifest.cache["time"])
+    moved = dict if spec.kind == "parquet" else _of_instants
+    schema, time = moved(parse_schema(log.schema)), parse_schema(manifest.cache["time"])
     secret, shown = bytes.fromhex(manifest.identity), order_among(order, log.schema)
     if spec.history:
-        columns = history_columns(schema, moved(manifest.cache["time"]))
+        columns = history_columns(schema, moved(time))
         key, track = ([text.value for text in texts] for texts in (spec.history, spec.track))
         given = name, path, files, columns, time, secret, whole, True, known, shown, None, footer
         lookup = None if whole else _past(request.state, name, manifest, key)
@@ -237,10 +237,6 @@ def _settled(
 
 def _rows(files: Sequence[FileEntry]) -> int:
     return sum(file.rows for file in files)
-
-
-def _types(texts: dict[str, str]) -> Schema:
-    return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
 
 
 def _of_instants(columns: Schema) -> Schema:

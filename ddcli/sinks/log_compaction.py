@@ -174,16 +174,13 @@ def _summed_up(
     upper = _least(*(time for (time,) in manifest.upper))
     for name in names:
         output = outputs[name]
-        old = _Old(manifest, name, paths[name], transaction)
+        old = _Old(manifest, name, paths[name], transaction, pays)
         claims = claimants(directory, output.log, output.files)
         bound = _least(before, upper)
-        files = old.closed(
-            old.old_files(bound, claims),
-            _least(bound, *(each.position for each in claims if each.kind == "reader")),
-            pays,
-        )
+        read = _least(bound, *(each.position for each in claims if each.kind == "reader"))
+        files = old.closed(old.old_files(bound, claims), read)
         if unclaimed is not None and len(passing := old.old_files(_least(bound, unclaimed))) > len(files):
-            files = max(files, old.closed(passing, _least(bound, unclaimed), pays), key=len)
+            files = max(files, old.closed(passing, _least(bound, unclaimed)), key=len)
         files = files if pays(files) else ()
         held = old.old_files(bound)[len(files) :]
         length = None if upper is None or unclaimed is None else upper - unclaimed
@@ -210,6 +207,7 @@ class _Old:
     name: str
     path: Path
     transaction: Transaction | None
+    pays: Callable[[Sequence[FileEntry]], bool]
 
     @property
     def output(self) -> OutputEntry:
@@ -229,14 +227,13 @@ class _Old:
             found.append(file)
         return found
 
-    def closed(
-        self, files: Sequence[FileEntry], bound: int | None, pays: Callable[[Sequence[FileEntry]], bool]
-    ) -> Sequence[FileEntry]:
+    def closed(self, files: Sequence[FileEntry], bound: int | None) -> Sequence[FileEntry]:
         """Return the first of some files, those with times before a bound; all of them where it doesn't pay to look."""
         found = [*files]
-        while (
-            pays(found) and bound is not None and (last := self._log(found).reader.largest_time()) and last[0] >= bound
-        ):
+        while self.pays(found) and bound is not None:
+            last = self._log(found).reader.largest_time()
+            if not last or last[0] < bound:
+                break
             found.pop()  # a correction, at times that are open
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import threading
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,79 +120,6 @@ class ErrorLog:
 
         return add
 
-    def write(
-        self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str = ""
-    ) -> None:
-        """Add the records to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
-        if self._frames:
-            write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
-
-    def add_missing(
-        self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str
-    ) -> None:
-        """Add to a transaction the records that fail more often than the log has them, after some or all failures were computed anew."""
-        if not self._frames:
-            return
-        record = ["error", "record"]
-        logged = pl.concat(
-            [*(frame.select(*record, DIFF) for frame in self._written(transaction, directory))]
-            or [self._frames[0].clear()]
-        )
-        held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
-        now = pl.concat(self._frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
-        missing = pl.col(DIFF) - pl.col("held").fill_null(0)
-        found = now.join(held, on=record, how="left").with_columns(missing.alias(DIFF)).filter(pl.col(DIFF) > 0)
-        if found.height:
-            write(transaction, directory, [found.drop("held")], self.times, interval, called)
-
-    def correct(
-        self,
-        transaction: Transaction,
-        directory: Path,
-        frontier: Frontier,
-        interval: tuple[Times | None, Times],
-        called: str,
-    ) -> None:
-        """Add to a transaction the difference between all records that fail now and those in the log, at a frontier, or after it where they are."""
-        times = [*zip(self.times.items(), frontier.as_time(), strict=True)]
-        before = [
-            frame.with_columns(
-                -pl.col(DIFF),
-                *(
-                    pl.max_horizontal(name, time_column(name, np.full(frame.height, at), kind))
-                    for (name, kind), at in times
-                ),
-            )
-            for frame in self._written(transaction, directory)
-        ]
-        if frames := [*before, *self._frames]:
-            write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], self.times, interval, called)
-
-    def _written(self, transaction: Transaction, directory: Path) -> list[pl.DataFrame]:
-        return _written(transaction, directory, self.times, error=pl.String(), record=pl.String())
-
-
-def _written(transaction: Transaction, directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
-    """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError.
-
-    Earlier commits that become one with the transaction's count, too.
-    """
-    known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in times.items()}
-    columns = known | others | {DIFF: pl.Int64()}
-    frames = []
-    waiting = [source for target, source in transaction.state.waiting.items() if target.parent == real(directory)]
-    for path in [*_files(directory), *waiting]:
-        damaged = StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
-        with reading(path) as file:
-            try:
-                frame = pl.read_parquet(file, glob=False, hive_partitioning=False)
-            except READ_ERRORS:
-                raise damaged from None
-        if any(frame.schema.get(name) != kind for name, kind in columns.items()):
-            raise damaged
-        frames.append(frame)
-    return frames
-
 
 def rows_in(directory: Path) -> int:
     """Return the number of rows that a side log holds now; one that does not exist holds none."""
@@ -208,93 +135,11 @@ def _files(directory: Path) -> list[Path]:
     return ours(directory, OF_LOG)
 
 
-def put_aside(
-    request: Request,
-    transaction: Transaction,
-    taken: Mapping[str, ConsumedRange],
-    times: Schema,
-    interval: tuple[Times | None, Times],
-    called: str,
-) -> None:
-    """Write the late and the unreadable rows of inputs that are put aside, as updates, one file for each input; a slice at a time is in memory.
-
-    Such a log has no progress: later rows may have any time.
-    """
-    # A run with nothing but late rows closes no time: there may be several such.
-    called = f"-change{transaction.number}" if interval[0] == interval[1] else called
-    for name, found in taken.items():
-        frames = (_as_updates(piece, times) for piece in found.put_aside)
-        write(transaction, late_directory(request, name), frames, times, interval, called)
-        if found.unparsed:
-            frame = _unparsed(found.unparsed, times, interval)
-            write(transaction, unparsed_below(error_directory(request), name), [frame], times, interval, called)
-
-
-def _unparsed(
-    found: Sequence[tuple[str, UnparsedRows]], times: Schema, interval: tuple[Times | None, Times]
-) -> pl.DataFrame:
-    """Return rows that can't be read as a side log has them: file, line, column, text, reason, data, times, diff.
-
-    Where a time can't be read the row has that which the run closes last.
-    """
-    frames = []
-    for file, each in found:
-        named = each.frame.select(pl.lit(file).alias("file"), pl.all())
-        data = _distinct(named, {*times, DIFF})
-        lanes = zip(times.items(), each.times, _last(interval, len(times)), strict=True)
-        beside = [time_column(name, lane.fill_null(value).to_numpy(), kind) for (name, kind), lane, value in lanes]
-        frames.append(data.with_columns(*beside, pl.lit(1, pl.Int64).alias(DIFF)))
-    return pl.concat(frames)
-
-
-def _last(interval: tuple[Times | None, Times], width: int) -> list[int]:
-    """Return the last time that an interval has."""
-    lower, upper = interval
-    return [value - 1 for value in upper[0]] if upper else list(lower[0]) if lower else [0] * width
-
-
-def replace_side_logs(
-    request: Request,
-    transaction: Transaction,
-    errors: ErrorLog,
-    readers: Mapping[str, LogReader],
-    times: Schema,
-    upper: Times,
-    called: str,
-) -> None:
-    """Write the side logs anew, in the place of the files that they have: the records on which expressions fail now, and of inputs the rows that were
-    late or can't be read, without those that are forgotten.
-    """
-    forgetting = request.decided.forgetting
-    assert forgetting is not None, "else they are corrected"
-    for directory in dict.fromkeys(request.side_logs):
-        for path in _files(directory):
-            transaction.retire(path)
-            forgetting.note(path, fs(path).size(), None, 0)
-
-    def add(directory: Path, frames: Iterable[pl.DataFrame]) -> None:
-        if (made := write(transaction, directory, frames, times, (None, upper), called)) is not None:
-            forgetting.note(None, 0, *made)
-
-    if errors.frames:
-        add(error_directory(request), [pl.concat(errors.frames)])
-    for name, reader in readers.items():
-        condition = forgetting.conditions.get(name)
-        add(late_directory(request, name), (_as_updates(piece, times) for piece in reader.put_aside()))
-        unparsed = [
-            (file.path, found if condition is None else found.drop(condition)[0])
-            for file in reader.listing.to_read
-            if (found := reader.unparsed.get(reader.listing.path(file))) is not None
-        ]
-        if unparsed:
-            add(unparsed_below(error_directory(request), name), [_unparsed(unparsed, times, (None, upper))])
-
-
 @frozen
-class Correction:
-    """The correction of inputs' side logs: the difference between the rows that belong in them now and those that they have.
+class SideLogs:
+    """The side logs of a pipeline to which a commit adds updates of an interval of times: one file in each; `called` is added to the names of these files.
 
-    Holds both in memory: such rows are few.
+    Such a log has no progress: later rows may have any time. Corrections hold a log in memory: such rows are few.
     """
 
     request: Request
@@ -303,76 +148,184 @@ class Correction:
     interval: tuple[Times | None, Times]
     called: str
 
-    def of_late(self, name: str, reader: LogReader) -> None:
-        """Correct the log of an input's late rows."""
-        found = (_as_updates(piece, self.times) for piece in reader.put_aside())
+    def add_errors(self, errors: ErrorLog) -> None:
+        """Add the records on which expressions fail."""
+        if errors.frames:
+            self.write(error_directory(self.request), [pl.concat(errors.frames)])
+
+    def add_missing_errors(self, errors: ErrorLog) -> None:
+        """Add the records that fail more often than the log has them, after some or all failures were computed anew."""
+        if not errors.frames:
+            return
+        directory, record = error_directory(self.request), ["error", "record"]
+        logged = pl.concat(
+            [*(frame.select(*record, DIFF) for frame in self._written_errors(directory))] or [errors.frames[0].clear()]
+        )
+        held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
+        now = pl.concat(errors.frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
+        missing = pl.col(DIFF) - pl.col("held").fill_null(0)
+        found = now.join(held, on=record, how="left").with_columns(missing.alias(DIFF)).filter(pl.col(DIFF) > 0)
+        if found.height:
+            self.write(directory, [found.drop("held")])
+
+    def correct_errors(self, errors: ErrorLog, frontier: Frontier) -> None:
+        """Add the difference between all records that fail now and those in the log, at a frontier, or after it where they are."""
+        directory = error_directory(self.request)
+        times = [*zip(self.times.items(), frontier.as_time(), strict=True)]
+        before = [
+            frame.with_columns(
+                -pl.col(DIFF),
+                *(
+                    pl.max_horizontal(name, time_column(name, np.full(frame.height, at), kind))
+                    for (name, kind), at in times
+                ),
+            )
+            for frame in self._written_errors(directory)
+        ]
+        if frames := [*before, *errors.frames]:
+            self.write(directory, [pl.concat(frames, how="diagonal_relaxed")])
+
+    def put_aside(self, taken: Mapping[str, ConsumedRange]) -> None:
+        """Add the late and the unreadable rows of inputs that are put aside, as updates; a slice at a time is in memory."""
+        # A run with nothing but late rows closes no time: there may be several such.
+        closes = self.interval[0] != self.interval[1]
+        logs = self if closes else replace(self, called=f"-change{self.transaction.number}")
+        for name, found in taken.items():
+            logs.write(late_directory(self.request, name), map(self._late, found.put_aside))
+            if found.unparsed:
+                logs.write(self._unparsed_directory(name), [self._unparsed(found.unparsed)])
+
+    def rewrite(self, errors: ErrorLog, readers: Mapping[str, LogReader]) -> None:
+        """Write the logs anew, in the place of the files that they have: the records on which expressions fail now, and of inputs the rows that were
+        late or can't be read, without those that are forgotten.
+        """
+        forgetting = self.request.decided.forgetting
+        assert forgetting is not None, "else they are corrected"
+        for directory in dict.fromkeys(self.request.side_logs):
+            for path in _files(directory):
+                self.transaction.retire(path)
+                forgetting.note(path, fs(path).size(), None, 0)
+
+        def add(directory: Path, frames: Iterable[pl.DataFrame]) -> None:
+            if (made := self.write(directory, frames)) is not None:
+                forgetting.note(None, 0, *made)
+
+        if errors.frames:
+            add(error_directory(self.request), [pl.concat(errors.frames)])
+        for name, reader in readers.items():
+            condition = forgetting.conditions.get(name)
+            add(late_directory(self.request, name), map(self._late, reader.put_aside()))
+            unparsed = [
+                (file, found if condition is None else found.drop(condition)[0]) for file, found in _unparsed_in(reader)
+            ]
+            if unparsed:
+                add(self._unparsed_directory(name), [self._unparsed(unparsed)])
+
+    def correct_late(self, name: str, reader: LogReader) -> None:
+        """Add the difference between the late rows that an input has now and those in its log."""
         directory = late_directory(self.request, name)
-        if (whole := self._difference(directory, found)) is not None:
-            self._write(directory, whole)
+        if (whole := self._difference(directory, map(self._late, reader.put_aside()))) is not None:
+            self.write(directory, [whole])
 
-    def of_unparsed(self, name: str, reader: LogReader) -> None:
-        """Correct the log of an input's rows that can't be read, at one time."""
-        listing, directory = reader.listing, unparsed_below(error_directory(self.request), name)
-        paths = {file.path: listing.path(file) for file in listing.to_read}
-        found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
-        frames = [_unparsed(found, self.times, self.interval)] if found else []
-        if (whole := self._difference(directory, frames)) is not None:
-            last = zip(self.times.items(), _last(self.interval, len(self.times)), strict=True)
+    def correct_unparsed(self, name: str, reader: LogReader) -> None:
+        """Add the difference between the rows of an input that can't be read now and those in its log, at one time."""
+        directory, found = self._unparsed_directory(name), _unparsed_in(reader)
+        if (whole := self._difference(directory, [self._unparsed(found)] if found else [])) is not None:
+            last = zip(self.times.items(), self._last, strict=True)
             at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
-            self._write(directory, whole.with_columns(at))
-
-    def _write(self, directory: Path, whole: pl.DataFrame) -> None:
-        write(self.transaction, directory, [whole], self.times, self.interval, self.called)
+            self.write(directory, [whole.with_columns(at)])
 
     def _difference(self, directory: Path, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
         """Return the updates that turn a side log into the one that was found, None where neither has any."""
-        written = _written(self.transaction, directory, self.times)
-        frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in written), *found]
+        frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in self._written(directory)), *found]
         return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
+    def _unparsed_directory(self, name: str) -> Path:
+        return unparsed_below(error_directory(self.request), name)
 
-def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
-    """Return late rows as a side log has them: data, times, diff."""
-    rows = piece.read()
-    lanes = zip(times.items(), piece.reader.schema.time.values(), rows.times, strict=True)
-    beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
-    taken_names = {*times, DIFF}
-    own = rows.frame.select([column for column in rows.frame.columns if column in piece.reader.schema.columns])
-    data = _distinct(own, taken_names)
-    if not data.width:
-        return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
-    return data.with_columns(*beside, rows.diffs.alias(DIFF))
+    def _written_errors(self, directory: Path) -> list[pl.DataFrame]:
+        return self._written(directory, error=pl.String(), record=pl.String())
+
+    def _written(self, directory: Path, **others: pl.DataType) -> list[pl.DataFrame]:
+        """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError.
+
+        Earlier commits that become one with the transaction's count, too.
+        """
+        known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in self.times.items()}
+        columns = known | others | {DIFF: pl.Int64()}
+        frames = []
+        waiting = self.transaction.state.waiting.items()
+        own = [source for target, source in waiting if target.parent == real(directory)]
+        for path in [*_files(directory), *own]:
+            damaged = StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
+            with reading(path) as file:
+                try:
+                    frame = pl.read_parquet(file, glob=False, hive_partitioning=False)
+                except READ_ERRORS:
+                    raise damaged from None
+            if any(frame.schema.get(name) != kind for name, kind in columns.items()):
+                raise damaged
+            frames.append(frame)
+        return frames
+
+    def write(self, directory: Path, frames: Iterable[pl.DataFrame]) -> tuple[Path, int] | None:
+        """Add updates to a side log as one file; return its path and size. Each frame has a record at most once for a time, sorted by time."""
+        names = "-".join(frontier_name(bound, self.times) for bound in self.interval)
+        path = directory / f"{UPDATES}{names}{self.called}.parquet"
+        file: JointFile | None = None
+        for frame in frames:
+            others = [column for column in frame.columns if column != DIFF]
+            updates = frame.group_by(others).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
+            updates = updates.sort([*self.times, *others])
+            if updates.is_empty():
+                continue
+            data = io.BytesIO()
+            tags = {name: each for name, each in privacy.quoted(QUOTES).items() if name in updates.columns}
+            metadata = tags_metadata(tags, self.transaction.state.identity)
+            updates.write_parquet(data, compression="zstd", metadata=metadata)
+            file = file or self.transaction.join_output(path)
+            file.add(data.getvalue())
+        return None if file is None else (path, file.finish().size)
+
+    def _late(self, piece: LogSlice) -> pl.DataFrame:
+        """Return late rows as a side log has them: data, times, diff."""
+        rows = piece.read()
+        lanes = zip(self.times.items(), piece.reader.schema.time.values(), rows.times, strict=True)
+        beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
+        own = rows.frame.select([column for column in rows.frame.columns if column in piece.reader.schema.columns])
+        data = self._distinct(own)
+        if not data.width:
+            return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
+        return data.with_columns(*beside, rows.diffs.alias(DIFF))
+
+    def _unparsed(self, found: Sequence[tuple[str, UnparsedRows]]) -> pl.DataFrame:
+        """Return rows that can't be read as a side log has them: file, line, column, text, reason, data, times, diff.
+
+        Where a time can't be read the row has that which the run closes last.
+        """
+        frames = []
+        for file, each in found:
+            data = self._distinct(each.frame.select(pl.lit(file).alias("file"), pl.all()))
+            lanes = zip(self.times.items(), each.times, self._last, strict=True)
+            beside = [time_column(name, lane.fill_null(value).to_numpy(), kind) for (name, kind), lane, value in lanes]
+            frames.append(data.with_columns(*beside, pl.lit(1, pl.Int64).alias(DIFF)))
+        return pl.concat(frames)
+
+    @property
+    def _last(self) -> list[int]:
+        """The last time that the interval has."""
+        lower, upper = self.interval
+        return [value - 1 for value in upper[0]] if upper else list(lower[0]) if lower else [0] * len(self.times)
+
+    def _distinct(self, data: pl.DataFrame) -> pl.DataFrame:
+        """Return data whose columns have other names than the columns of times and diffs."""
+        return data.rename({column: f"{column}_" for column in data.columns if column in {*self.times, DIFF}})
 
 
-def _distinct(data: pl.DataFrame, taken_names: set[str]) -> pl.DataFrame:
-    """Return data without columns that have one of these names."""
-    return data.rename({column: f"{column}_" for column in data.columns if column in taken_names})
-
-
-def write(
-    transaction: Transaction,
-    directory: Path,
-    frames: Iterable[pl.DataFrame],
-    times: Schema,
-    interval: tuple[Times | None, Times],
-    called: str = "",
-) -> tuple[Path, int] | None:
-    """Add updates to a side log as one file; return its path and size. Each frame has a record at most once for a time, sorted by time."""
-    names = "-".join(frontier_name(bound, times) for bound in interval)
-    path = directory / f"{UPDATES}{names}{called}.parquet"
-    file: JointFile | None = None
-    for frame in frames:
-        others = [column for column in frame.columns if column != DIFF]
-        updates = frame.group_by(others).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0).sort([*times, *others])
-        if updates.is_empty():
-            continue
-        data = io.BytesIO()
-        tags = {name: each for name, each in privacy.quoted(QUOTES).items() if name in updates.columns}
-        metadata = tags_metadata(tags, transaction.state.identity)
-        updates.write_parquet(data, compression="zstd", metadata=metadata)
-        file = file or transaction.join_output(path)
-        file.add(data.getvalue())
-    return None if file is None else (path, file.finish().size)
+def _unparsed_in(reader: LogReader) -> list[tuple[str, UnparsedRows]]:
+    """Return the files of an input with rows that can't be read, each with these."""
+    paths = {file.path: reader.listing.path(file) for file in reader.listing.to_read}
+    return [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
 
 
 MOST = 1_000_000

@@ -54,10 +54,10 @@ def manifest_of(directory: Path) -> Manifest:
 def on_newest(
     newest: Callable[[], Manifest],
     attempt: Callable[[Manifest], Result],
-    stands: Callable[[Result, Manifest, Manifest], bool],
+    stands: Callable[[Result, Manifest], bool],
     again: Callable[[], None],
 ) -> tuple[Result, bool]:
-    """Return the result of an attempt that reads the `newest` commit of a state, without a lock, and whether it `stands` beside the newest one by then.
+    """Return the result of an attempt that reads the `newest` commit of a state, without a lock, and whether it `stands`, whatever was committed since.
 
     If it doesn't, or an attempt fails and there is a newer commit, which may have removed the files that it reads, it begins `again` on that one. After the last
     attempt the error says so.
@@ -75,7 +75,7 @@ def on_newest(
             if not (committed and left):
                 raise
         else:
-            if (right := stands(found, manifest, newest())) or not left:
+            if (right := stands(found, manifest)) or not left:
                 return found, right
         again()
     raise AssertionError("the last attempt returns or raises")
