@@ -197,41 +197,22 @@ class DuckLakeTarget(FileTable):
                 path: each for path, each in _described(self._columns).items() if found.columns.get(path) != each
             }:
                 schemas += 1
-                ask(
-                    "insert into ducklake_schema_versions (begin_snapshot, schema_version, table_id) values (?, ?, ?)",
-                    snapshot,
-                    schemas,
-                    table,
+                _insert(
+                    ask, "ducklake_schema_versions (begin_snapshot, schema_version, table_id)", snapshot, schemas, table
                 )
                 self._alter(ask, snapshot, table, wanted)
                 changes += [f"altered_table:{table}"] if found.table >= 0 else []
-            end = "update ducklake_data_file set end_snapshot = ? where data_file_id = ?"
             for name in gone:
-                ask(end, snapshot, found.files[name])
+                _end(ask, "ducklake_data_file", snapshot, data_file_id=found.files[name])
             self._add(ask, snapshot, table, files, new)
             changes += [f"inserted_into_table:{table}"] if new else []
             changes += [f"deleted_from_table:{table}"] if gone else []
-            ask(
-                "update ducklake_tag set end_snapshot = ? where object_id = ? and key = ? and end_snapshot is null",
-                snapshot,
-                table,
-                str(self.key),
-            )
-            ask("insert into ducklake_tag values (?, ?, null, ?, ?)", table, snapshot, str(self.key), str(number))
+            _end(ask, "ducklake_tag", snapshot, object_id=table, key=str(self.key))
+            _insert(ask, "ducklake_tag", table, snapshot, None, str(self.key), str(number))
             at = datetime.now(UTC).isoformat(" ").replace("+00:00", "+00")
-            ask(
-                "insert into ducklake_snapshot values (?, ?, ?, ?, ?)",
-                snapshot,
-                at,
-                schemas,
-                catalogue,
-                files + len(new),
-            )
-            ask(
-                "insert into ducklake_snapshot_changes values (?, ?, 'dd', null, null)",
-                snapshot,
-                ",".join(changes) or f"altered_table:{table}",
-            )
+            _insert(ask, "ducklake_snapshot", snapshot, at, schemas, catalogue, files + len(new))
+            made = ",".join(changes) or f"altered_table:{table}"
+            _insert(ask, "ducklake_snapshot_changes", snapshot, made, "dd", None, None)
             self._found = self._look(ask)
         self._written = {}
 
@@ -241,47 +222,44 @@ class DuckLakeTarget(FileTable):
             "insert into ducklake_table select ?, ?, ?, null, schema_id, ?, ?, true from ducklake_schema where end_snapshot is null and schema_name = ?",
             table, str(uuid.uuid4()), snapshot, self._table, folder, self._schema,
         )  # fmt: skip
-        ask("insert into ducklake_table_stats values (?, 0, 0, 0)", table)
+        _insert(ask, "ducklake_table_stats", table, 0, 0, 0)
 
     def _alter(self, ask: Ask, snapshot: int, table: int, wanted: dict[Names, _Column]) -> None:
         """Insert or replace columns of the table; a wider type keeps a column's number."""
         for path, column in wanted.items():
             number = self._numbers[path]
-            ask(
-                "update ducklake_column set end_snapshot = ? where table_id = ? and column_id = ? and end_snapshot is null",
-                snapshot,
-                table,
-                number,
-            )
+            _end(ask, "ducklake_column", snapshot, table_id=table, column_id=number)
+            described = path[-1], column.type, None, "NULL", column.nullable, self._numbers.get(path[:-1])
             kind = "" if column.type in ("list", "struct") else "literal"
-            ask(
-                "insert into ducklake_column values (?, ?, null, ?, ?, ?, ?, null, 'NULL', ?, ?, ?, 'duckdb')",
-                number, snapshot, table, number, path[-1], column.type, column.nullable, self._numbers.get(path[:-1]), kind,
-            )  # fmt: skip
+            _insert(ask, "ducklake_column", number, snapshot, None, table, number, *described, kind, "duckdb")
 
     def _add(self, ask: Ask, snapshot: int, table: int, number: int, new: Sequence[TableFile]) -> None:
         """Add files with the ranges of their values: DuckDB passes files over that have no wanted one."""
         ((row,),) = ask("select next_row_id from ducklake_table_stats where table_id = ?", table)
         for at, piece in enumerate(new, number):
             size, footer, ranges = self._written[piece.name]
-            ask(
-                "insert into ducklake_data_file values (?, ?, ?, null, null, ?, true, 'parquet', ?, ?, ?, ?, null, null, null, null)",
-                at, table, snapshot, piece.name, piece.rows, size, footer, row,
-            )  # fmt: skip
+            described = piece.name, True, "parquet", piece.rows, size, footer, row
+            _insert(ask, "ducklake_data_file", at, table, snapshot, None, None, *described, None, None, None, None)
             row += piece.rows
             for path, facts in ranges:
-                ask(
-                    "insert into ducklake_file_column_stats values (?, ?, ?, 0, ?, ?, ?, ?, null, null)",
-                    at,
-                    table,
-                    self._numbers[path],
-                    *facts,
-                )
+                _insert(ask, "ducklake_file_column_stats", at, table, self._numbers[path], 0, *facts, None, None)
         total = "(select coalesce(sum({}), 0) from ducklake_data_file where table_id = ? and end_snapshot is null)"
         ask(
             f"update ducklake_table_stats set next_row_id = ?, record_count = {total.format('record_count')}, file_size_bytes = {total.format('file_size_bytes')} where table_id = ?",  # noqa: S608
             row, table, table, table,
         )  # fmt: skip
+
+
+def _insert(ask: Ask, table: str, *values: Any) -> None:
+    """Insert a row into a table of the catalogue."""
+    ask(f"insert into {table} values ({', '.join('?' * len(values))})", *values)  # noqa: S608 - a name of ours
+
+
+def _end(ask: Ask, table: str, snapshot: int, **where: Any) -> None:
+    """Have the rows of a table of the catalogue for which this holds count no more from a snapshot on."""
+    conditions = "".join(f" and {name} = ?" for name in where)
+    query = f"update {table} set end_snapshot = ? where end_snapshot is null{conditions}"  # noqa: S608 - names of ours
+    ask(query, snapshot, *where.values())
 
 
 def _described(columns: Schema) -> dict[Names, _Column]:
