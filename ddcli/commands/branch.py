@@ -180,7 +180,7 @@ def merge(
         if text != before and newest_of(request) == manifest:
             Files().put(pipeline, before.encode())
         raise
-    drop(name, pipeline, state, if_locked, say)
+    _drop(request, name, if_locked, say)
     return changes, [], summary
 
 
@@ -192,8 +192,13 @@ def drop(
     say: Callable[[str], None] = lambda _line: None,
 ) -> int:
     """Remove a branch, with its outputs, and its file unless that was edited; return how many files were removed. Main may remove old files again."""
-    request = read_request(pipeline, state)
+    return _drop(read_request(pipeline, state), name, if_locked, say)
+
+
+def _drop(request: Request, name: str, if_locked: IfLocked, say: Callable[[str], None]) -> int:
+    """Remove a branch of a pipeline, as its file was when the request was read."""
     count = end_branch(request.state, name, partial(_places, at_branch(request.spec, name), request.base), if_locked)
+    pipeline = request.spec.path
     file = branch_file(pipeline, name)
     same = file.exists() and read_text(file) == read_text(pipeline)
     if not count and not same:

@@ -301,6 +301,21 @@ def test_conflicts_are_listed_by_row_and_nothing_is_written(branched):
     ]
 
 
+@pytest.mark.parametrize("end", ["merge", "drop"])
+def test_a_renamed_output_leaves_nothing_of_the_branch(branched, end):
+    shop, base = branched, branched.folder
+    shop.write(
+        "shop@q4.yaml",
+        TEXT.replace("  spent:\n    from", "  paid:\n    from").replace("  spent: out/", "  paid: paid/"),
+    )
+    assert shop("run", "shop.yaml", "--branch", "q4", "--apply").code == 0
+    assert {path.name for path in base.glob("*@q4")} == {"out@q4", "paid@q4", "large@q4"}
+    before = contents(base / "out")
+    assert shop("branch", end, "q4", "shop.yaml").code == 0
+    assert not files(*base.glob("*@q4"))
+    assert contents(base / ("paid" if end == "merge" else "out")) == before
+
+
 def test_a_merge_is_one_commit_at_whatever_operation_it_dies(branched):
     """An edit, a file more and a file less: main has all of it or nothing, and the merge, repeated, does the rest."""
     shop, base = branched, branched.folder

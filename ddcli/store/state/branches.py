@@ -159,7 +159,8 @@ def end_branch(state: Path, name: str, places: Places, if_locked: IfLocked) -> i
         if other != name:
             continue
         manifest = read_newest(directory)
-        outputs = output_paths(directory, manifest) if manifest else places(directory)
+        # A branch whose edit renamed an output has the log of its former name, too.
+        outputs = {**places(directory), **(output_paths(directory, manifest) if manifest else {})}
         find = partial(find_removal, directory, manifest, outputs)
         found = find()
         remove(found, find, if_locked=if_locked)
