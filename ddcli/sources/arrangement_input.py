@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import HashCollision, Pool, new_secret
@@ -34,7 +34,6 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import ConsumedRange
 from ddcli.store.log.progress import read_owned
-from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
@@ -55,22 +54,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
-
-
-@frozen
-class SharedSchema(LogSchema):
-    """The columns of an imported arrangement, which one it is, since when it is imported, the commit that has built it anew, and the mark of the one read."""
-
-    identity: str = ""
-    begin: Times = ()
-    built: int = 0
-    mark: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that a manifest keeps of it."""
-        plain = LogSchema(self.columns, self.time, self.diff).to_json()
-        found = {"identity": self.identity, "begin": self.begin, "mark": self.mark}
-        return plain | found | ({"built": self.built} if self.built else {})
 
 
 @dataclass(frozen=True)
@@ -118,15 +101,7 @@ class SharedReader:
             len(schema.time),
         )
         begin = frontier_of(known.schema["begin"]) if known and known.is_imported else shared.manifest.upper
-        self.schema = SharedSchema(
-            schema.columns,
-            schema.time,
-            diff=True,
-            identity=shared.identity,
-            begin=begin,
-            built=shared.built,
-            mark=shared.mark,
-        )
+        self.schema = schema
         self.begin = Frontier(begin)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None and (problem := _break_in(shared, known)) is not None:
@@ -142,8 +117,10 @@ class SharedReader:
         return len(self.layout.times)
 
     def kept(self) -> dict[str, Any]:
-        """Return the JSON that a manifest keeps of it beside its files."""
-        return self.schema.to_json()
+        """Return the JSON that a manifest keeps of it beside its files: its columns, which arrangement it is, since when it is imported, the commit that has built it anew, and the mark of the one read."""
+        shared = self.shared
+        found = {"identity": shared.identity, "begin": self.begin.elements, "mark": shared.mark}
+        return self.schema.to_json() | found | ({"built": shared.built} if shared.built else {})
 
     def largest_time(self) -> tuple[int, ...] | None:
         """Return None: the exporter's frontier decides which times are complete."""
