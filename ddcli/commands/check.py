@@ -20,13 +20,13 @@ from ddcli.job.tables import catalogue_file
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly
 from ddcli.plan.words import each_of
 from ddcli.screen import near
-from ddcli.sources.inference import PinnedColumns, pinned, with_columns
+from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
 from ddcli.spec.model import SPARK, catalog_of, database_file
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
-from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
+from ddcli.store.log.schema import LogSchema, PinnedColumns, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared

@@ -40,11 +40,11 @@ from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.privacy import previewed
 from ddcli.query.lookup import ALWAYS, ATTEMPTS, FoundContents, asked_time
 from ddcli.sources.change_log import tags_of_files
-from ddcli.sources.inference import shown_doubt
 from ddcli.sources.readers import largest_seen
 from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
+from ddcli.store.log.schema import shown_doubt
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.compression import bare
 from ddcli.store.tables.input_path import NothingFound

@@ -111,9 +111,8 @@ def with_grown_columns(request: Request, readers: Mapping[str, Reader]) -> Reque
     inputs = {}
     for name, reader in readers.items():
         if isinstance(reader, LogReader) and reader.pinned is not None and reader.pinned.grows:
-            from ddcli.sources.inference import PinnedColumns, with_columns
+            from ddcli.sources.inference import with_columns
 
-            assert isinstance(reader.pinned, PinnedColumns), "`open_logs` has made the reader"
             inputs[name] = replace(with_columns(request.spec.inputs[name], reader.pinned), pinned=reader.pinned)
             for line in reader.pinned.news:
                 request.say_once(f"inputs.{name}: {line}")

@@ -249,7 +249,7 @@ class InputSpec:
     With `rounding` decimals of text that have more digits than their column are rounded, else refused.
     Files may have columns under `former` names, and may lack `optional` ones. Columns with `tags` are hidden from previews.
     An input that `infers` has the columns that its first run finds, and one that `grows` also those that later files add; messages add `inferred` about them.
-    `pinned` are the columns of one that grows as a run has found them, a `PinnedColumns` of `sources`, which `columns` declares then.
+    `pinned` are the columns of one that grows as a run has found them, a `PinnedColumns` of `store.log`, which `columns` declares then.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
     and `query` returns the rows. For a table in a catalog it is the table's name, or the `query`. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import groupby
 from operator import and_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -23,13 +23,21 @@ from ddcli.errors import InputError, RewrittenError
 from ddcli.store.log.joint_files import LARGE, rows_of
 from ddcli.store.log.pieces import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.log.rows import ORDER, RowReader
-from ddcli.store.log.schema import INT64, LogSchema, check_file, columns_from_paths, schema_of, united_columns
+from ddcli.store.log.schema import (
+    INT64,
+    LogSchema,
+    PinnedColumns,
+    check_file,
+    columns_from_paths,
+    schema_of,
+    united_columns,
+)
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -87,33 +95,6 @@ def comes_before(lower: Times, upper: Times) -> bool:
     return not lower or not Frontier(upper).less_equal(open_first(lower, upper)[0])
 
 
-class Pinned(Protocol):
-    """Columns that were inferred, and whether a state has them already: a `PinnedColumns` of `sources`, above."""
-
-    @property
-    def known(self) -> bool:
-        """Return whether a state has them."""
-
-    @property
-    def grows(self) -> bool:
-        """Return whether later files may add to them."""
-
-    @property
-    def news(self) -> Sequence[str]:
-        """Return the changes that new files make, for people."""
-
-    @property
-    def note(self) -> str:
-        """Return the columns for people."""
-
-    @property
-    def doubts(self) -> Mapping[str, str]:
-        """Return the doubts about them by name."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that a manifest keeps of them."""
-
-
 ROW = "row of the file"
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
@@ -150,7 +131,7 @@ class LogFiles:
         known: LogSchema | None = None,
         most: int | None = None,
         newest: Newest | None = None,
-        pinned: Pinned | None = None,
+        pinned: PinnedColumns | None = None,
     ) -> None:
         listing.verify()
         self.pinned = pinned

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ddcli.dataclass import frozen
+from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
@@ -55,6 +55,56 @@ class LogSchema:
         """Return the schema that `to_json` wrote."""
         columns, time = (parse_schema(tree[part]) for part in ("columns", "time"))
         return cls(columns, time, tree["diff"])
+
+
+@dataclass(frozen=True)
+class PinnedColumns:
+    """The columns of an input by name, the file that they were found in first, and whether a state has them already. A file may lack those that are `optional`."""
+
+    columns: dict[str, str]
+    file: str
+    known: bool
+    doubts: dict[str, str] = field(default_factory=dict)
+    """Doubts about the columns that were found, by name; an empty one is that of columns without a name."""
+    optional: tuple[str, ...] = ()
+    news: tuple[str, ...] = ()
+    """The changes that new files make, for people."""
+    grows: bool = False
+
+    @property
+    def remark(self) -> str:
+        """Return the addition to an error about the columns: since when they are known, and from which file."""
+        if self.grows:
+            return (
+                f"with `columns: grow` each file has the columns of the first one, '{self.file}', in types that hold all values; else declare them, "
+                f"with `from: [NAME]` for one that was renamed, `optional: true` for one that files may lack: `columns: {self.shown}`"
+            )
+        return self.note
+
+    @property
+    def note(self) -> str:
+        """Return the columns for people: since when they are known, and from which file."""
+        where = f"from '{self.file}'" if self.file else "from its files"
+        when = "pinned by the first run" if self.known else "inferred now"
+        if self.grows:
+            when = "as its files have had them so far" if self.known else "found now"
+        return "; ".join([f"its columns are {when}, {where}: {self.shown}", *map(shown_doubt, self.doubts.items())])
+
+    @property
+    def shown(self) -> str:
+        """The columns as a pipeline file would declare them."""
+        texts = {name: json.dumps(kind) for name, kind in self.columns.items()}
+        texts |= {name: f"{{type: {texts[name]}, optional: true}}" for name in self.optional}
+        return "{" + ", ".join(f"{name}: {text}" for name, text in texts.items()) + "}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that a state keeps of them."""
+        return {"columns": self.columns, "file": self.file} | ({"optional": [*self.optional]} if self.optional else {})
+
+
+def shown_doubt(doubt: tuple[str, str]) -> str:
+    """Return a doubt about a column for people."""
+    return f"'{doubt[0]}' is {doubt[1]}" if doubt[0] else doubt[1]
 
 
 def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
