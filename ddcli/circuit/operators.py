@@ -367,7 +367,9 @@ class Operators:
 
     def _check_kept(self, node: Node) -> None:
         """Refuse a trace to a node that says that it keeps no state: the next change of the pipeline would drop it, and results would be wrong without a word."""
-        assert node.keeps_state(len(self.surroundings.time)), f"{type(node).__name__}.keeps_state must be true"
+        imported = isinstance(node, physical.Arrangement) and node.is_imported  # another pipeline's state keeps it
+        kept = imported or node.keeps_state(len(self.surroundings.time))
+        assert kept, f"{type(node).__name__}.keeps_state must be true"
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> DelayedRows | None:
         """Return the trace of work that a reduction must do later; in totally ordered time there is none."""
