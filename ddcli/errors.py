@@ -426,3 +426,13 @@ def suggestion(word: str, known: Iterable[str], otherwise: str, mark: str = "'")
     """
     near = did_you_mean(word, known)
     return f"did you mean {mark}{near}{mark}?" if near else otherwise
+
+
+def suggestion_and_list(word: str, known: Iterable[str], listed: str) -> str:
+    """Return a hint with the known word nearest to a misspelt one, if any is near, and a list of the known ones.
+
+    >>> suggestion_and_list("order", ["orders"], "inputs: orders"), suggestion_and_list("x", ["orders"], "inputs: orders")
+    ('did you mean `orders`? (inputs: orders)', 'inputs: orders')
+    """
+    near = did_you_mean(word, known)
+    return f"did you mean `{near}`? ({listed})" if near else listed

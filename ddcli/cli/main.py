@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.errors import DdError, UsageError, suggestion
 from ddcli.privacy import hides, reset
 from ddcli.screen import prepare, say
 from ddcli.version import __version__
@@ -70,10 +70,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = did_you_mean(args[0], COMMANDS)
-            raise NoCommand(
-                args[0], f"did you mean '{near}'?" if near else f"the commands are: {', '.join(COMMANDS)}", ctx
-            )
+            hint = suggestion(args[0], COMMANDS, f"the commands are: {', '.join(COMMANDS)}")
+            raise NoCommand(args[0], hint, ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.commands.check import bound_pipeline
 from ddcli.commands.pipelines import find_pipelines
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import UsageError, suggestion
 from ddcli.plan import logical
 from ddcli.plan.lineage import lineage
 from ddcli.plan.pipeline_file import load_spec
@@ -97,13 +97,9 @@ class _FollowedPipelines:
         columns = {f"{shown}.{name.column}": name for shown, each in whole.items() for name in self._columns(*each)}
         if text in columns:
             return [columns[text]]
-        near = did_you_mean(text, [*columns, *whole])
-        raise UsageError(
-            f"no input, collection or output, and no column of one, is named '{text}'",
-            hint=f"did you mean '{near}'?"
-            if near
-            else f"they are: {', '.join(name for name in whole if '/' not in name)}",
-        )
+        listed = ", ".join(name for name in whole if "/" not in name)
+        hint = suggestion(text, [*columns, *whole], f"they are: {listed}")
+        raise UsageError(f"no input, collection or output, and no column of one, is named '{text}'", hint=hint)
 
     def lineage(self, name: ColumnName) -> ColumnLineage:
         """Return the lineage of a column, through all pipelines."""

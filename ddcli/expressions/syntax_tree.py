@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from ddcli.errors import Span, SpecError, Text, UsageError, did_you_mean
+from ddcli.errors import Span, SpecError, Text, UsageError, suggestion_and_list
 from ddcli.expressions.dialect import parsed, tokenized
 from ddcli.expressions.tree import MAX_DEPTH
 
@@ -335,9 +335,7 @@ def check_tables(text: Text, known: Collection[str], listed: str) -> None:
     """Raise UsageError for a query that names an unknown table; `listed` introduces the known ones in the hint."""
     for table in tables_of(read_statement(text)):
         if table.value not in known:
-            near = did_you_mean(table.value, known)
-            names = f"{listed}: {', '.join(known) or 'none'}"
-            hint = f"did you mean `{near}`? ({names})" if near else names
+            hint = suggestion_and_list(table.value, known, f"{listed}: {', '.join(known) or 'none'}")
             raise UsageError(f"no collection is named `{table.value}`", span=table.span, hint=hint)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, SpecErrors, Text, UnknownColumn, did_you_mean
+from ddcli.errors import SpecError, SpecErrors, Text, UnknownColumn, suggestion
 from ddcli.expressions.moments import UTC, in_zone, localized
 from ddcli.expressions.tree import Cast, Column, MapStep
 from ddcli.expressions.types import Type
@@ -191,8 +191,7 @@ def _refuse_unknown_tags(given: model.InputSpec, schema: Schema) -> None:
     """Refuse tags of a column that an input lacks, where its files or its table state the columns."""
     unknown = [name for name in given.tags if name not in schema] if given.columns is None or given.follows else []
     if unknown:
-        near = did_you_mean(unknown[0], schema)
-        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(schema)}"
+        hint = suggestion(unknown[0], schema, f"its columns are: {', '.join(schema)}")
         problem = f"inputs.{given.name.value}.columns: there is no column '{unknown[0]}' to have tags"
         raise SpecError(problem, span=given.name.span, hint=hint)
 
@@ -385,12 +384,9 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
     key = tuple(text.value for text in given.key)
     for text in given.key:
         if text.value not in schema:
-            near = did_you_mean(text.value, schema)
-            raise SpecError(
-                f"inputs.{given.name.value}.key: there is no column '{text.value}'",
-                span=text.span,
-                hint=f"did you mean `{near}`?" if near else f"its columns are: {', '.join(schema)}",
-            )
+            problem = f"inputs.{given.name.value}.key: there is no column '{text.value}'"
+            hint = suggestion(text.value, schema, f"its columns are: {', '.join(schema)}", mark="`")
+            raise SpecError(problem, span=text.span, hint=hint)
     source = logical.Source(
         (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given), arranged
     )

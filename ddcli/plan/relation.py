@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, UnknownColumn, UsageError, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, UsageError, suggestion_and_list
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Call, Column, FilterStep, Literal, MapStep, TableCall
@@ -109,9 +109,7 @@ class Relation:
         qualifier, dot, rest = name.partition(".")
         if dot and (qualifier, rest) in self.qualified:
             return self.qualified[qualifier, rest]
-        near = did_you_mean(name, self.schema)
-        known = "columns: " + ", ".join(self.schema)
-        hint = f"did you mean `{near}`? ({known})" if near else known
+        hint = suggestion_and_list(name, self.schema, f"columns: {', '.join(self.schema)}")
         raise UnknownColumn(f"there is no column '{name}'", name, span=text.span, hint=hint)
 
     def _scope(self) -> ColumnScope:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.errors import SpecError, SpecErrors, did_you_mean
+from ddcli.errors import SpecError, SpecErrors, suggestion_and_list
 from ddcli.expressions.coerce import FLOAT32_END, fits_decimal, rescaled
 from ddcli.expressions.moments import counted, instant, within
 from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, fraction_of
@@ -376,9 +376,7 @@ class _TestReader:
         return row
 
     def unknown(self, name: Text, columns: Mapping[str, Any]) -> None:
-        near = did_you_mean(name.value, columns)
-        listed = f"columns: {', '.join(columns)}"
-        hint = f"did you mean `{near}`? ({listed})" if near else listed
+        hint = suggestion_and_list(name.value, columns, f"columns: {', '.join(columns)}")
         self.errors.append(SpecError(f"there is no column '{name.value}'", span=name.span, hint=hint))
 
     # --- expected rows --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ddcli.errors import Span, SpecError, Text, UsageError
+from ddcli.errors import Span, SpecError, Text, UsageError, suggestion_and_list
 from ddcli.expressions.moments import UTC, is_zone, localized
 from ddcli.expressions.types import ARRIVAL
 from ddcli.spec import model
@@ -32,7 +32,6 @@ from ddcli.spec.shapes import (
     Shape,
     missing,
     shape,
-    suggest,
 )
 from ddcli.spec.tables import HISTORY, OUTPUT
 from ddcli.spec.tests import tests
@@ -395,8 +394,8 @@ def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.S
             continue
         try:
             if key is None:
-                listed = f"(keys: {', '.join(SECTIONS)})"
-                raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
+                hint = suggestion_and_list(word.value, SECTIONS, f"keys: {', '.join(SECTIONS)}")
+                raise notes.refuse("", f"unknown key {word.value!r}", word.span, hint)
             found[key.argument or word.value] = key.shape.read(node, NodePlace(word.value, word, word.value), notes)
         except Refused as refused:
             if word.value == "dd":  # another version may be another language: no further error would be sure

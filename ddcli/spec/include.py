@@ -12,9 +12,9 @@ import posixpath
 import re
 from pathlib import Path
 
-from ddcli.errors import Span, Text, UsageError
+from ddcli.errors import Span, Text, UsageError, suggestion_and_list
 from ddcli.spec.file import LARGEST, digest_of, read_fragment
-from ddcli.spec.shapes import Notes, describe, suggest
+from ddcli.spec.shapes import Notes, describe
 from ddcli.spec.tree import MAX_NODES, Broken, Mapping, Node, Scalar, Sequence, parse_tree
 
 KEY = "include"
@@ -154,9 +154,8 @@ class Includes:
                 self._alike(word, value)
             elif not word.value.startswith(ANCHORS) and not (word.value in ALONE and _is_own(word, value)):
                 problem = f"an included file has no key {word.value!r}"
-                self.notes.refuse(
-                    "", problem, word.span, suggest(word.value, (*SHARED, *LISTS), f"(keys: {', '.join(KEYS)})")
-                )
+                hint = suggestion_and_list(word.value, (*SHARED, *LISTS), f"keys: {', '.join(KEYS)}")
+                self.notes.refuse("", problem, word.span, hint)
 
     def _alike(self, word: Text, value: Node) -> None:
         """Refuse a setting of the whole pipeline that is another one in the including file."""

@@ -11,7 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.spec.shapes import Notes, Reference, suggest
+from ddcli.errors import suggestion_and_list
+from ddcli.spec.shapes import Notes, Reference
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
     _check_paths(found, notes)
     for name, _ in found["budget"].collections if "budget" in found else ():
         if name.value not in top.words:
-            listed = f"(collections: {', '.join(top.words)})"
+            listed = f"collections: {', '.join(top.words)}"
             problem = f"no collection is named {name.value!r}"
-            notes.refuse("budget.collections", problem, name.span, suggest(name.value, top.words, listed))
+            notes.refuse("budget.collections", problem, name.span, suggestion_and_list(name.value, top.words, listed))
 
 
 def _names(section: Node | None) -> dict[str, Text]:
@@ -145,13 +146,13 @@ def _check_loop(path: str, scope: _Scope, results: list[Text], notes: Notes) -> 
     inside = f"in the body: {', '.join(scope.given)}"
     for name, text in scope.others.items():
         if name not in scope.given:
-            hint = suggest(name, scope.given, f"(add `{name}:` to `body`; {inside})")
+            hint = suggestion_and_list(name, scope.given, f"add `{name}:` to `body`; {inside}")
             if name in scope.words:
                 hint = f"{NO_ONE}: name one result without brackets"
             notes.refuse(f"{path}.variables", f"the body does not compute {name!r} for the next round", text.span, hint)
     for text in results:
         if text.value not in scope.given:
-            hint = suggest(text.value, scope.given, f"({inside})")
+            hint = suggestion_and_list(text.value, scope.given, inside)
             notes.refuse(f"{path}.result", f"no collection of the body is named {text.value!r}", text.span, hint)
     for name, text in scope.names.items():
         if other := scope.hidden(name):
@@ -186,7 +187,7 @@ def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
         for word in each.names
         if word in each.others or each.given[word] != each.user(owner)
     }
-    hint = suggest(name, sorted(known), f"(in scope: {', '.join(sorted(known)) or 'nothing'})")
+    hint = suggestion_and_list(name, sorted(known), f"in scope: {', '.join(sorted(known)) or 'nothing'}")
     notes.refuse(reference.path or owner, f"no input or collection is named {name!r}", reference.name.span, hint)
 
 
@@ -232,11 +233,11 @@ def _check_tests(
     steps = [step for test in tests for step in test.steps]
     for name, _ in [given for step in steps for given in step.given]:
         if name.value not in inputs:
-            hint = suggest(name.value, inputs, f"(inputs: {', '.join(inputs)})")
+            hint = suggestion_and_list(name.value, inputs, f"inputs: {', '.join(inputs)}")
             notes.refuse("tests", f"no input is named {name.value!r}", name.span, hint)
     for each in [*(one for test in tests for one in test.expect), *(one for step in steps for one in step.expect)]:
         if each.collection.value not in known:
-            hint = suggest(each.collection.value, known, f"(known: {', '.join(known)})")
+            hint = suggestion_and_list(each.collection.value, known, f"known: {', '.join(known)}")
             problem = f"no input, collection or output is named {each.collection.value!r}"
             notes.refuse(each.place, problem, each.collection.span, hint)
 

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import Span, SpecError, Text, did_you_mean
+from ddcli.errors import Span, SpecError, Text, did_you_mean, suggestion_and_list
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -154,12 +154,6 @@ class OperatorForm:
     in_loop: bool
 
 
-def suggest(word: str, known: Iterable[str], listed: str) -> str:
-    """Return the hint for a word that isn't known."""
-    near = did_you_mean(word, known)
-    return f"did you mean `{near}`? {listed}" if near else listed.strip("()")
-
-
 @dataclass(eq=False, repr=False, slots=True)
 class Many(Shape[tuple[T, ...]]):
     """A list. `distinct`: no item is written twice; `alone`: a single item may be written without brackets."""
@@ -278,7 +272,7 @@ class Record(Shape[T]):
         for word, value in node.entries:
             key = self.keys.get(word.value)
             if key is None:
-                hint = suggest(word.value, self.keys, f"(keys: {', '.join(self.keys)})")
+                hint = suggestion_and_list(word.value, self.keys, f"keys: {', '.join(self.keys)}")
                 hint = f"{hint}; {self.others}" if self.others else hint
                 notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
                 wrong = True

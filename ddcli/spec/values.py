@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, Text
+from ddcli.errors import SpecError, Text, suggestion_and_list
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
 from ddcli.spec import operator_model
 from ddcli.spec.file import query_identity
@@ -29,7 +29,6 @@ from ddcli.spec.shapes import (
     Refused,
     Shape,
     shape,
-    suggest,
 )
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence, unfinished
 
@@ -209,12 +208,12 @@ class Choice(Shape[str]):
     words: tuple[str, ...]
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
-        listed = f"(known: {', '.join(self.words)})"
+        listed = f"known: {', '.join(self.words)}"
         if not isinstance(node, Scalar) or node.kind == "null":
             raise notes.mismatch(node, place, f"a {self.what}", f"one of {', '.join(self.words)}")
         if node.text.value not in self.words:
             problem = f"unknown {self.what} {node.text.value!r}"
-            raise notes.refuse(place.path, problem, node.span, suggest(node.text.value, self.words, listed))
+            raise notes.refuse(place.path, problem, node.span, suggestion_and_list(node.text.value, self.words, listed))
         return node.text.value
 
     def _schema(self) -> JsonSchema:
@@ -235,9 +234,9 @@ def column_type(node: Node, place: NodePlace, notes: Notes) -> Type:
     text = node.text.value
     if read := parse_type(text):
         return read
-    listed = f"(types: {', '.join(SIMPLE)}, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)"
+    listed = f"types: {', '.join(SIMPLE)}, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls"
     bare = text.strip().removesuffix("?").lower()
-    raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggest(bare, TYPE_NAMES, listed))
+    raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggestion_and_list(bare, TYPE_NAMES, listed))
 
 
 A_REFERENCE = Words("the name of an input or collection")
@@ -422,12 +421,12 @@ def one_operator(node: Node, place: NodePlace, notes: Notes) -> Operator:
 def _known(word: Text, value: Node, place: NodePlace, notes: Notes) -> Operator:
     form = notes.operators.get(word.value)
     if form is None:
-        listed = f"(operators: {', '.join(notes.operators)})"
-        hint = suggest(word.value, notes.operators, listed)
+        listed = f"operators: {', '.join(notes.operators)}"
+        hint = suggestion_and_list(word.value, notes.operators, listed)
         meant = word.value.lower().replace("_", "")
         for other in notes.operators.values():
             if meant in other.other_words:
-                hint = f"that is `{other.name}` here {listed}"
+                hint = f"that is `{other.name}` here ({listed})"
         raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
     inner = place.entry(word)
     if form.in_loop:

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ddcli.errors import EngineError, StateError, UsageError, did_you_mean
+from ddcli.errors import EngineError, StateError, UsageError, suggestion
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files, one_by_one, temporary
 from ddcli.store.files.lock import take_lock
@@ -58,13 +58,11 @@ def find_branch(state: Path, name: str) -> Path:
     """Return the directory of a branch. Raises UsageError if there is none of this name."""
     found = find_branches(state)
     if name not in found:
-        near = did_you_mean(name, found)
         if name in dict(_directories(state)) or find_hold(state, BRANCH_HOLD + name) is not None:
             hint = f"one was begun or dropped halfway: `dd branch drop {name} PIPELINE` removes what is left of it"
             raise UsageError(f"the state has no branch '{name}'", place=str(state), hint=hint)
         made = f"branches: {', '.join(found)}" if found else "`dd branch new NAME PIPELINE` makes one"
-        hint = f"did you mean '{near}'?" if near else made
-        raise UsageError(f"the state has no branch '{name}'", place=str(state), hint=hint)
+        raise UsageError(f"the state has no branch '{name}'", place=str(state), hint=suggestion(name, found, made))
     return found[name]
 
 

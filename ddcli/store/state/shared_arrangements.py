@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
-from ddcli.errors import InputError, did_you_mean
+from ddcli.errors import InputError, suggestion
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock, locked
@@ -112,13 +112,9 @@ def find_shared(state: Path, name: str, reader: str | None = None) -> Shared:
         raise InputError("there is no state of a pipeline to import from", place=str(state), hint=hint)
     if name not in manifest.exports:
         exported = [each for each in manifest.exports if ":" not in each]  # histories have the others
-        near = did_you_mean(name, exported)
         listed = f"it exports: {', '.join(exported)}" if exported else "it exports nothing"
-        hint = (
-            f"did you mean '{near}'?"
-            if near
-            else f"{listed}; write `arrange: {{by: [..], export: {name}}}` there, and run it"
-        )
+        advice = f"write `arrange: {{by: [..], export: {name}}}` there, and run it"
+        hint = suggestion(name, exported, f"{listed}; {advice}")
         raise InputError(f"the pipeline '{manifest.name}' exports no '{name}'", place=str(state), hint=hint)
     return Shared(state, name, manifest, find_hold(state, reader) if reader else None)
 
