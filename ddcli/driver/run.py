@@ -140,7 +140,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
         set_cache_dir(options.cache_dir)
     place = SparkOptions.of(options.master, options.remote, options.conf, options.spark)
     state = options.state
-    directory = locate(Path.cwd(), state) if isinstance(state, str) else state
+    directory = None if state is None else locate(Path.cwd(), str(state))
     request = read_request(pipeline, directory, options.until, say, runs=True, now=options.now)
     check_outputs(request.spec, options.rewrite | (options.refresh or frozenset()))
     engine = "spark" if options.spark is not None and options.engine == "auto" else options.engine

@@ -68,7 +68,7 @@ def run(
         write_difference(frame, str(places[name]))
     summary = run_pipeline(path, spark=session, **options)
     state = options.get("state")
-    outputs = read_request(path, None if state is None else Path(state)).outputs
+    outputs = read_request(path, None if state is None else locate(Path.cwd(), str(state))).outputs
     return SparkRun(summary, OutputFrames(session, outputs))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ddcli.errors import UsageError
+from ddcli.spark import pipelines
 from ddcli.store.files import objects
 from ddcli.store.files.objects import ObjectPath, locate, relative
 
@@ -125,7 +126,16 @@ def test_a_path_in_a_store_never_reaches_this_machine_s_disk(tmp_path, monkeypat
     assert not [*tmp_path.iterdir()]
 
 
-def test_urls(monkeypatch):
+def test_frames_of_a_run_are_read_where_its_state_is(tmp_path, monkeypatch):
+    """The log of a table that is no output of files is in the state, which may be named as text."""
+    monkeypatch.setattr(pipelines, "run_pipeline", lambda *_given, **_options: None)
+    file = tmp_path / "p.yaml"
+    file.write_text("inputs: {t: {path: in, columns: {a: int64}}}\noutputs: {t: {delta: table}}\n")
+    done = pipelines.run(file, None, state="s3://lake/state")
+    assert done.outputs._paths == {"t": ObjectPath.parse("s3://lake/state/logs/t")}
+
+
+def test_urls(tmp_path, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "shop")
     path = ObjectPath.parse("abfss://lake@shop.dfs.core.windows.net/a//b/../c")
     assert (str(path), path.key, str(path.parent / "d")) == ("az://lake/a/c", "a/c", "az://lake/a/d")
@@ -133,6 +143,9 @@ def test_urls(monkeypatch):
     base = ObjectPath.parse("gs://lake/state")
     assert relative(locate(base, "../out"), base) == "../out"
     assert relative(locate(base, "s3://lake/out"), base) == "s3://lake/out"
+    for here in (base, tmp_path):
+        with pytest.raises(UsageError, match="write it as s3://bucket"):
+            locate(here, str(Path("s3://lake/state")))
     for wrong in (
         "abfss://lake@other.dfs.core.windows.net/a",
         "abfss://lake@shop.evil.example/a",

@@ -488,7 +488,9 @@ def _located(_kind: type[Path], base: Path, text: str) -> Path:
     path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
     if not is_utf8(path):
         raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")
-    if "://" in text:
+    if (
+        "://" in text or f"{text.partition('/')[0]}//" in SCHEMES
+    ):  # as `Path` writes it, `s3:/bucket`: refused, as it is no directory here
         return ObjectPath.parse(text)
     if isinstance(base, ObjectPath) and not text.startswith("/"):
         return ObjectPath(posixpath.normpath(posixpath.join(base.inner, text)))
