@@ -13,10 +13,9 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together; the rows of a join, part by part, where they do not fit in memory
 * scope_tree: a scope and those within it, by path; a scope whose times have one more coordinate, the round
-* shards: updates exchanged by key, spread evenly, or put together
-* stages: the places of a scope, and its stages; the places of operators in a scope, and their inputs
+* stages: the places of operators in a scope, their inputs, and the stages in which they step
 * times: times and frontiers: the lattice of updates
-* memory_store: the updates between the stages of a step in memory; operators live on
+* memory_store: the updates between the stages of a step in memory, exchanged by key; operators live on
 * spill_store: the updates and operators between the stages of a step out of core, and of tasks
 * workers: threads that step shards
 """

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.buffer_pool import BufferPool
-from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.base import Delta, summed
 from ddcli.engine.scope_tree import APART, HERE, LATE, Address, ScheduledActivation, advanced
-from ddcli.engine.shards import dealt, summed
 from ddcli.engine.stages import NOTHING
 from ddcli.engine.workers import LARGE
 
@@ -72,7 +71,7 @@ def step_in_memory(
     executor = Executor(nest, interval, store, give, parts)
     executor.begin((), range(scope.workers.count))
     for index in [*fed]:
-        _feed(store, index, fed.pop(index))
+        store.feed(index, fed.pop(index))
     executor.run(store.schedule.legs())
     # Times before the upper have no more readers, so sealed updates may be compacted up to there.
     nest.close((), interval)
@@ -99,13 +98,6 @@ def step_flat(nest: ScopeTree, fed: dict[int, Delta | Deltas], interval: Interva
 def _in_one(given: Delta | Deltas) -> Delta:
     """Return a place's input as one delta."""
     return given if isinstance(given, Delta) else summed(given)
-
-
-def _feed(store: MemoryStore, index: int, given: Delta | Deltas) -> None:
-    """Have a place's input wait for it, for each shard."""
-    for shard, delta in enumerate(given if isinstance(given, list) else dealt(given, store.nest.scope.workers.count)):
-        if delta.rows:
-            store.add(Address((index,), HERE, shard), delta)
 
 
 class Executor:

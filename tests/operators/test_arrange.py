@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.kernels import partition, sort
+from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged_for
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
-from ddcli.engine.shards import PackedArrival, Routing, dealt_to, exchanged_for
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import buffer_pool, kernels
+from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged, exchanged_for
 from ddcli.engine.operators.base import Delta, TakenLanes
-from ddcli.engine.shards import PackedArrival, Routing, dealt_to, exchanged, exchanged_for
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 

@@ -53,6 +53,14 @@ def consolidated(delta: Delta) -> np.ndarray:
     return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
 
 
+def summed(deltas: Sequence[Delta]) -> Delta:
+    """Return deltas as one; those without rows are skipped."""
+    filled = [delta for delta in deltas if delta.rows]
+    if len(filled) == 1:
+        return filled[0]
+    return Delta(kernels.concat([delta.updates for delta in filled or deltas]))
+
+
 def concatenated(deltas: Sequence[Delta]) -> np.ndarray:
     """Return the updates of the only delta, and remove it from its list, so that no other reference may remain."""
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
