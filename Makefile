@@ -69,9 +69,9 @@ test tests test-lowest test-newest: export PYTHONHASHSEED = 0
 test: $(READY) tools ## Run the tests, but for slow ones, with a tenth of the random cases
 	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
-# As `test`, with all tests, and a quarter of the random cases; DD_EFFORT=1 draws all.
+# As `test`, with all tests, and a fifth of the random cases; DD_EFFORT=1 draws all.
 tests: $(READY) tools
-	DD_EFFORT=$(or $(DD_EFFORT),0.25) $(BIN)/pytest $(PARALLEL) $(ARGS)
+	DD_EFFORT=$(or $(DD_EFFORT),0.2) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
 # What tests need beside packages of Python, each fetched by itself: `make check` fetches them side by side.
 tools: kernels java debian dbt ducklake azurite
@@ -100,7 +100,7 @@ soak: $(READY) ## Run hostile inputs and the random tests with fresh seeds, for 
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
 # All that needs only the set-up begins beside what is still fetched, and mypy and sphinx, a process each, go on beside the tests.
-check: ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
+check: ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a fifth of the random cases
 	+@begun=$$(date +%s); $(MAKE) --no-print-directory --jobs=6 format-check lint layers tools types docs tests || exit; \
 	echo "check: $$(($$(date +%s) - begun)) s"
 

@@ -1,6 +1,6 @@
 """How much the tests try, and what they draw at random: the same each time, so that a change is judged by itself.
 
-With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a quarter of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
+With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a fifth of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
 something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 Below DD_EFFORT=1 long lists, and tests that are `in_turn`, are tried by thirds, another each day. DD_TURN, 0 to 8, is what a failure names: after nine days
 each third of the lists has met each third of the tests, and each ninth of the tests that are `in_turn(9)` has run.
@@ -24,7 +24,7 @@ TURN = int(os.environ.setdefault("DD_TURN", str(int(time.time()) // 86400 % DAYS
 """The day, of nine, which chooses what is tried; the same in all processes that this one starts. The third of the tests is `TURN % 3`."""
 THIRD = (TURN + TURN // 3) % 3
 """The third of long lists that is tried today."""
-FEWEST, WHOLE = 3, 1
+FEWEST, WHOLE = 2, 1
 """Cases of a random test, whatever the effort; and the effort from which on nothing is left out that can be counted."""
 YAML_PIECES = [
     *(

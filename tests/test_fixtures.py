@@ -147,6 +147,7 @@ def test_everybody_but_one_has_one_manager_and_none_manages_themself_in_a_circle
         assert set(there["manager"]) - set(there["employee"]) == {0}
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_the_script_makes_the_flights_that_are_checked_in(tmp_path, fixtures):
     load_script("make_flights").write_logs(tmp_path, months=1)
@@ -204,6 +205,7 @@ def test_accusations_are_of_people_who_have_dealings(fixtures):
     assert (accusations["diff"].sum(), vetted["diff"].sum()) == (1, 4)
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "folders"), [("make_legs", ["legs"]), ("make_people", ["circles", "dealings"])])
 def test_the_script_makes_the_logs_that_are_checked_in(tmp_path, fixtures, script, folders):

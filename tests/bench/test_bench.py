@@ -67,6 +67,7 @@ def test_queries_of_tpch_agree_with_duckdb(folder):
         )
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*some(sorted({*tpch.SOME, *tpch.LOADS}))])
 def test_polars_computes_the_same_queries_of_tpch(name, folder, tmp_path):

@@ -69,7 +69,7 @@ def test_the_first_failure_and_the_fewest_rows_are_found(shop, case):
     """The time is the first after one that held; without the rows it would hold, and would not with any one of them."""
     query, condition, holds = CASES[case]
     chance, found = random.Random(case), Counter()
-    for number in range(many(4)):
+    for number in range(max(3, many(4))):  # of two histories of `total` none fails
         place = f"{number}/"
         orders = history(chance, 8)
         shop.write(place + "p.yaml", PIPELINE)
