@@ -249,7 +249,7 @@ class _Erasure:
             outputs = {}
             for name, entry in manifest.outputs.items():
                 outputs[name] = entry
-                if name in layouts and len(updates := _difference(old.outputs[name], new.outputs[name])):
+                if name in layouts and len(updates := kernels.difference(new.outputs[name], old.outputs[name])):
                     outputs[name], found, horizon = writer.correct(
                         name,
                         entry,
@@ -291,7 +291,7 @@ class _Erasure:
         time, found = self.rebuild.time, {}
         for name in self.rebuild.request.spec.checks.keys() & layouts.keys():
             found[name] = NotedUpdates([*time])
-            if len(updates := _difference(old.outputs[name], new.outputs[name])):
+            if len(updates := kernels.difference(new.outputs[name], old.outputs[name])):
                 found[name].add(output_frame(updates, layouts[name], self.pool, time))
         return found
 
@@ -316,7 +316,7 @@ class _Erasure:
                 return entry
             raise Unproved
         before, after = old.arrangements[identity], new.arrangements[identity]
-        updates, waiting = _difference(before, after), identity.endswith(WAITING)
+        updates, waiting = kernels.difference(after, before), identity.endswith(WAITING)
         left = waiting and any(identity.removesuffix(WAITING) in each.places for _, each in self.graphs)
         if not len(updates) and not left:
             return entry
@@ -525,9 +525,3 @@ def _forgetting_of(rebuild: Rebuild) -> ErasureRequest:
     forgetting = rebuild.request.decided.forgetting
     assert forgetting is not None
     return forgetting
-
-
-def _difference(old: Matrix, new: Matrix) -> Matrix:
-    taken = old.copy()
-    taken[:, -1] *= -1
-    return kernels.consolidate(np.concatenate([new, taken]))

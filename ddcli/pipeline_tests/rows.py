@@ -352,8 +352,8 @@ class Replays:
             for collection, found in log.items():
                 steps = self.logs[collection]
                 if not np.array_equal(found, steps):
-                    differing = kernels.consolidate(np.concatenate([steps, _negated(found)]))
-                    more, fewer = differing[differing[:, -1] > 0], _negated(differing[differing[:, -1] < 0])
+                    differing = kernels.difference(steps, found)
+                    more, fewer = differing[differing[:, -1] > 0], kernels.negated(differing[differing[:, -1] < 0])
                     return tried, Disagreement(name, collection, more, fewer)
         return tried, None
 
@@ -458,9 +458,3 @@ def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
 def _after(time: Time) -> Frontier:
     """Return the frontier that closes a time and all before it; times after it in some coordinate stay open."""
     return Frontier((LEAST,) * at + (value + 1,) + (LEAST,) * (len(time) - at - 1) for at, value in enumerate(time))
-
-
-def _negated(matrix: Matrix) -> Matrix:
-    found = matrix.copy()
-    found[:, -1] = -found[:, -1]
-    return found

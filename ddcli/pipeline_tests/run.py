@@ -108,9 +108,7 @@ class StepMeter:
 
         now, gone = held(kept.trace.matrices()), held([self._kept.get(number, none)])
         self._kept[number] = now
-        gone[:, -1] *= -1
-        fresh = kernels.consolidate(np.concatenate([gone, now]))
-        batch = Fresh(fresh, Frontier([(LEAST,) * self.trial.times]), upper, self.subject.pool)
+        batch = Fresh(kernels.difference(now, gone), Frontier([(LEAST,) * self.trial.times]), upper, self.subject.pool)
         work = compact(layout, (), batch, since=upper, through=Frontier(()))
         return sum(new.content.nbytes for new in work.made())
 

@@ -25,7 +25,7 @@ from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.tree import quoted
 from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.provenance.file_history import FileHistory
-from ddcli.provenance.first_failure import Search, negated
+from ddcli.provenance.first_failure import Search
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
 from ddcli.provenance.worlds import raw_sources
@@ -280,7 +280,7 @@ class _Rows:
         """Return the changes of the logs that take these back."""
         parts: dict[str, list[Matrix]] = {}
         for each in changes:
-            parts.setdefault(each.log, []).append(negated(each.lanes))
+            parts.setdefault(each.log, []).append(kernels.negated(each.lanes))
         return {name: np.concatenate(found) for name, found in parts.items()}
 
     def _placed(self, rows: Sequence[Row], effects: Sequence[_Effect]) -> tuple[Culprit, ...]:
@@ -295,7 +295,7 @@ class _Rows:
                 if inputs is None or not mine:
                     continue
                 wanted = np.stack([np.frombuffer(data, np.int64) for _, data in mine]).reshape(-1, width)
-                wanted = negated(wanted) if went else wanted
+                wanted = kernels.negated(wanted) if went else wanted
                 places = inputs.places(name, source, wanted)
                 for row, (record, (time,), diff) in zip(wanted, inputs.show(source, wanted), strict=True):
                     found.append(Culprit(name, record, diff, tuple(places[row.tobytes()]), time, went))
@@ -334,7 +334,7 @@ class _Effect:
         former = question.fed if rows.former is None else Question(rows.former, node, values, (at,), 1).fed
         came = {name: _came(matrix, former[name]) | (matrix[:, -2] == at) for name, matrix in question.fed.items()}
         self.went = {
-            (name, negated(row[np.newaxis]).tobytes())
+            (name, kernels.negated(row[np.newaxis]).tobytes())
             for name, matrix in former.items()
             for row in matrix[_came(matrix, question.fed[name])]
         }
@@ -351,7 +351,7 @@ class _Effect:
 
     def without(self, rows: set[Row]) -> Matrix:
         """Return the change of the log's records if these rows were not there."""
-        return kernels.consolidate(np.concatenate([self._records(rows), negated(self.now)]))
+        return kernels.difference(self._records(rows), self.now)
 
     def _records(self, without: set[Row]) -> Matrix:
         question, fed = self.question, {}
@@ -360,7 +360,7 @@ class _Effect:
             for number in np.flatnonzero(self._leaves[name]).tolist() if without else ():
                 kept[number] = (name, matrix[number].tobytes()) not in without
             again = [np.frombuffer(row, np.int64) for of, row in without & self.went if of == name]
-            fed[name] = np.concatenate([matrix[kept], *(negated(row[np.newaxis]) for row in again)])
+            fed[name] = np.concatenate([matrix[kept], *(kernels.negated(row[np.newaxis]) for row in again)])
         given = {name: np.concatenate([self.earlier[name], some]) for name, some in question.narrowed(fed).items()}
         contents = question.contents_of(given, question.facts)
         frame = contents.frame().with_columns(pl.Series(COUNT, contents.matrix[:, -1]))
@@ -420,7 +420,7 @@ def _came(now: Matrix, before: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows are not among others, or not as often."""
     if now is before:
         return np.zeros(len(now), np.bool_)
-    different = kernels.consolidate(np.concatenate([now, negated(before)]))
+    different = kernels.difference(now, before)
     row = np.dtype((np.void, 8 * (now.shape[1] - 1)))
     known, changed = (np.ascontiguousarray(each[:, :-1]).view(row).ravel() for each in (now, different))
     return np.isin(known, changed)

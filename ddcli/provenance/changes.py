@@ -85,9 +85,7 @@ class Changes:
     def differing(self, node: Node, values: Mapping[str, Any]) -> Contents:
         """Return the changed records of a node with these values, with the change of each multiplicity."""
         new, old = (world.contents(node).where(values) for world in (self.now.world, self.before.world))
-        taken = old.matrix.copy()
-        taken[:, -1] *= -1
-        return Contents(kernels.consolidate(np.concatenate([new.matrix, taken])), dict(node.schema), new.values)
+        return Contents(kernels.difference(new.matrix, old.matrix), dict(node.schema), new.values)
 
     def diff(self, node: Node, record: Record) -> int:
         """Return the change of a record's multiplicity."""

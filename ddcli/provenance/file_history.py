@@ -237,9 +237,7 @@ class Replacements:
             # At one time, so that new files of the run don't count.
             now, before = (self._with_files(at, until) for at in (until, until - 1))
             each = [question.records() for question in (now, before)]
-            each[1].matrix[:, -1] *= -1
-            if len(kernels.consolidate(np.concatenate([found.matrix for found in each]))):
-                each[1].matrix[:, -1] *= -1
+            if len(kernels.difference(*(found.matrix for found in each))):
                 run, files = self.history.run(until), self.history.files(names, until)
                 places = [[*_places(*pair)] for pair in zip((now, before), each, strict=True)]
                 came = [place for place in places[0] if place.came == run]

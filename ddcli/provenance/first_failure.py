@@ -168,7 +168,7 @@ class Search:
     def go_back(self, at: int) -> None:
         """Take the updates after a time out of the logs."""
         later = {name: matrix[matrix[:, -2] > at] for name, matrix in self.fed.items()}
-        self._moved({name: negated(np.delete(matrix, -2, axis=1)) for name, matrix in later.items()})
+        self._moved({name: kernels.negated(np.delete(matrix, -2, axis=1)) for name, matrix in later.items()})
 
     def _moved(self, changes: Mapping[str, Matrix]) -> int:
         """Feed changes of the logs, `[data lanes | count]`, at a new time, and return it."""
@@ -189,7 +189,7 @@ class Search:
             )
             for name in changes.keys() | self.undo.keys()
         }
-        self.undo = {name: negated(matrix) for name, matrix in changes.items()}
+        self.undo = {name: kernels.negated(matrix) for name, matrix in changes.items()}
         return self._moved(steps)
 
     def holds_with(self, changes: Mapping[str, Matrix]) -> bool:
@@ -206,10 +206,3 @@ class Search:
             else np.empty((len(counts), 0), np.int64)
         )
         return np.ascontiguousarray(np.column_stack([data, counts]))
-
-
-def negated(matrix: Matrix) -> Matrix:
-    """Return updates with opposite diffs."""
-    taken = np.array(matrix, np.int64)
-    taken[:, -1] *= -1
-    return taken

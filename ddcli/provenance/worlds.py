@@ -380,7 +380,7 @@ class Rounds:
                 kernels.consolidate(np.concatenate([before, np.delete(found[body.fingerprint], -2, axis=1)]))
                 for before, body in zip(bodies, self.loop.bodies, strict=False)
             ]
-            changes = [_difference(new, old) for new, old in zip(bodies, variables, strict=True)]
+            changes = [kernels.difference(new, old) for new, old in zip(bodies, variables, strict=True)]
             entering = any((matrix[:, -2] >= number).any() for matrix in self._entering.values())
             if number == self.loop.bound or not (entering or any(len(change) for change in changes)):
                 return
@@ -479,9 +479,3 @@ def _timed(contents: Matrix, time: int) -> Matrix:
     """Return records with counts as updates of one time."""
     matrix = np.insert(contents, contents.shape[1] - 1, time, axis=1)
     return np.ascontiguousarray(matrix)
-
-
-def _difference(new: Matrix, old: Matrix) -> Matrix:
-    taken = old.copy()
-    taken[:, -1] *= -1
-    return kernels.consolidate(np.concatenate([new, taken]))

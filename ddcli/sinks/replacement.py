@@ -169,9 +169,7 @@ def divided(updates: Matrix, there: Matrix, others: Sequence[Matrix]) -> tuple[M
     if any(len(records_of(other, own)) for other in others):
         raise Uncorrectable
     found = records_of(updates, own)
-    taken = found.copy()
-    taken[:, -1] *= -1
-    return found, kernels.consolidate(np.concatenate([updates, taken]))
+    return found, kernels.difference(updates, found)
 
 
 def replace_archived(

@@ -6,7 +6,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key or by comparisons, lanes by number; lanes as columns, and columns as lanes
 * hashes: xxHash64 and SipHash-1-3; hashes of rows: the shard of a key, the fingerprint of a multiset
 * join: join sorted matrices by key
-* merge: merge sorted matrices
+* merge: merge sorted matrices; take one matrix from another
 * neighbours: the rows around changes of an ordered group; the nearest rows of an ordered group, and the rows that they are nearest to
 * packed_rows: rows that wait, in less memory
 * page_headers: the places of Parquet's pages, and the sizes of row groups
@@ -51,7 +51,7 @@ from ddcli.engine.kernels.gather import (
 )
 from ddcli.engine.kernels.hashes import multiset_hash, shard_of
 from ddcli.engine.kernels.join import FEW, JoinOfFew, ManyPairs, join, join_chunks
-from ddcli.engine.kernels.merge import Merge, merge, merge_out_of
+from ddcli.engine.kernels.merge import Merge, difference, merge, merge_out_of, negate, negated
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
@@ -90,6 +90,7 @@ __all__ = [
     "consolidate",
     "consolidated_parts",
     "dealt_packed",
+    "difference",
     "distinct_keys",
     "enter_at",
     "exchange",
@@ -107,6 +108,8 @@ __all__ = [
     "merge",
     "merge_out_of",
     "multiset_hash",
+    "negate",
+    "negated",
     "packed",
     "put_columns",
     "rounds_equal",

@@ -1,4 +1,4 @@
-"""Merge sorted, consolidated matrices into one."""
+"""Merge sorted, consolidated matrices into one; take one matrix from another."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import matrix_of, overflow
+from ddcli.engine.jit.registry import DiffOverflow, matrix_of, overflow
 from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, same, seek, sum_overflows
-from ddcli.engine.kernels.sort import fitted
+from ddcli.engine.kernels.sort import consolidate, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,3 +204,32 @@ def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
     if count < 0:
         raise overflow("+", out[0], out[1])
     return out[:count]
+
+
+def difference(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Return the consolidated updates that make `new` of `old`, in any order each. Raises DiffOverflow.
+
+    >>> difference(np.array([[1, 2], [7, 1]]), np.array([[7, 1], [1, 1], [5, 1]])).tolist()
+    [[1, 1], [5, -1]]
+    """
+    return consolidate(np.concatenate([new, negated(old)]))
+
+
+def negated(updates: np.ndarray) -> np.ndarray:
+    """Return updates with opposite diffs. Raises DiffOverflow.
+
+    >>> negated(np.array([[7, 2], [8, -1]])).tolist()
+    [[7, -2], [8, 1]]
+    """
+    found = updates.copy()
+    negate(found)
+    return found
+
+
+def negate(updates: np.ndarray) -> None:
+    """Negate the diffs in place, refusing to wrap around. Raises DiffOverflow."""
+    diffs = updates[:, -1]
+    if diffs.min(initial=0) == np.iinfo(np.int64).min:
+        raise DiffOverflow("a diff left 64 bits when it was negated")
+    # Not np.negative: numpy 2.4.6 reads wrong rows of a lane that is strided by 64 bytes.
+    np.multiply(diffs, -1, out=diffs)

@@ -285,15 +285,6 @@ def weigh(updates: np.ndarray, weights: np.ndarray | None, by: str = "`explode`"
     return kept
 
 
-def negate(updates: np.ndarray) -> None:
-    """Negate the diffs, of at least one update, in place, refusing to wrap around."""
-    diffs = updates[:, -1]
-    if diffs.min() == np.iinfo(np.int64).min:
-        raise DiffOverflow("a diff left 64 bits when it was negated")
-    # Not np.negative: numpy 2.4.6 reads wrong rows of a lane that is strided by 64 bytes.
-    np.multiply(diffs, -1, out=diffs)
-
-
 class Concat(Operator):
     """Sum collections of one layout, each times its sign: `concat` has only +1, `A - B` is (+1, -1)."""
 
@@ -312,7 +303,7 @@ class Concat(Operator):
         for delta, sign in parts:
             end = start + len(delta.updates)
             if sign < 0:
-                negate(out[start:end])
+                kernels.negate(out[start:end])
             start = end
         return Delta(out, len(parts) == 1 and parts[0][0].distinct)
 

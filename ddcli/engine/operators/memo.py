@@ -170,9 +170,7 @@ class MemoizedCalls(StatefulOperator):
         rows[:, : trace.nk] = updates[mine, : trace.nk]
         rows[:, trace.nk : trace.nk + trace.nv] = reasons[at[mine]]
         rows[:, trace.nk + trace.nv :] = updates[mine, trace.nk :]
-        gone = before.copy()
-        gone[:, -1] *= -1
-        self.waiting.batch = kernels.consolidate(np.concatenate([rows, gone]))
+        self.waiting.batch = kernels.difference(rows, before)
         if len(self.waiting.batch):
             self.refused(self.waiting.batch)
 

@@ -13,7 +13,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, empty
-from ddcli.engine.operators.linear import negate, weigh
+from ddcli.engine.operators.linear import weigh
 from ddcli.engine.rounds import some_before, split_rounds
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class DelayedRows(StatefulOperator):
             moves.append(kernels.take(fresh, self._in))
         if len(due):
             left = kernels.take(due, self._in)
-            negate(left)
+            kernels.negate(left)
             moves.append(left)
         if moves:
             self.batch = kernels.consolidate(kernels.concat([self.batch, *moves]))

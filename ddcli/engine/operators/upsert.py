@@ -267,7 +267,7 @@ class Snapshots(StatefulOperator):
         ends = at + 1 < len(self.times)
         ended = rows[ends]
         ended[:, data] = self.times[at[ends] + 1]
-        ended[:, -1] *= -1
+        kernels.negate(ended)
         self.batch = kernels.consolidate(np.concatenate([before, rows, ended]))
         return Delta(self.batch, distinct=True)
 
@@ -279,7 +279,7 @@ class Snapshots(StatefulOperator):
         data = self.trace.nk + self.trace.nv
         found = np.concatenate([np.empty((0, data + 2), np.int64), *self.trace.matrices()])
         found[:, data] = self.times[0]
-        found[:, -1] *= -1
+        kernels.negate(found)
         return kernels.consolidate(found)
 
     def _compare(self, before: np.ndarray, rows: np.ndarray, at: np.ndarray) -> None:
