@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, suggestion
-from ddcli.job.clock import RunClock, time_now
-from ddcli.job.options import Resources
+from ddcli.job.options import Resources, RunClock, time_now
 from ddcli.job.paths import problems_of
 from ddcli.job.request import CallOptions, Request
 from ddcli.plan.pipeline_file import load_spec, parse_spec

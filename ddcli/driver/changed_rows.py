@@ -24,9 +24,9 @@ from ddcli.driver.replacement import (
     newest_rows,
 )
 from ddcli.engine.operators.upsert import CORRECTS
-from ddcli.job.clock import run_time
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles
+from ddcli.job.options import run_time
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.sources.readers import Corrected, InputSlice, in_files, open_logs
 from ddcli.store.log.reader import LogReader

@@ -15,9 +15,9 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.pool import HashCollision, new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
-from ddcli.job.clock import time_text
 from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.inputs import TAGS, find_upper, tags_of_exports
+from ddcli.job.options import time_text
 from ddcli.job.request import load_functions
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary

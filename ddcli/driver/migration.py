@@ -46,8 +46,8 @@ from ddcli.driver.step import pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
-from ddcli.job.clock import last_time, run_time
 from ddcli.job.inputs import TAGS, find_inputs, find_seen, refuse_beyond_imports, refuse_changed, tags_of_exports
+from ddcli.job.options import last_time, run_time
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.generations import narrowed
 from ddcli.plan.physical import WAITING

@@ -13,7 +13,6 @@ from ddcli.circuit.traces import StateAnswers
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
-from ddcli.job.clock import run_time
 from ddcli.job.inputs import (
     find_inputs,
     find_time,
@@ -24,6 +23,7 @@ from ddcli.job.inputs import (
     with_tags_of_logs,
 )
 from ddcli.job.kept_plan import conditions_of
+from ddcli.job.options import run_time
 from ddcli.job.request import load_functions, newest_of
 from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline

@@ -30,9 +30,9 @@ from ddcli.driver.ledgers import has_ledger
 from ddcli.engine.operators.upsert import CORRECTS, NOTHING_LEFT
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import ARRIVAL
-from ddcli.job.clock import run_time
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles, find_seen, find_time
+from ddcli.job.options import run_time
 from ddcli.plan.logical import Once
 from ddcli.plan.physical import Delay, physical_graph
 from ddcli.sources.input_format import InputFacts

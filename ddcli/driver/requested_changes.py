@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import ChangedError, DdError, StateError
-from ddcli.job.clock import is_due, run_time
 from ddcli.job.idle_check import is_changed
+from ddcli.job.options import is_due, run_time
 from ddcli.job.request import functions_of
 from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, edits, present, shown

@@ -26,11 +26,10 @@ from ddcli.driver.tables import (
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.workers import ThreadLimit
 from ddcli.errors import DdError, EngineError
-from ddcli.job.clock import refuse_clock
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
 from ddcli.job.inputs import find_inputs
-from ddcli.job.options import RunOptions, SparkOptions
+from ddcli.job.options import RunOptions, SparkOptions, refuse_clock
 from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_code
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE

@@ -20,9 +20,9 @@ from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, box
-from ddcli.job.clock import time_text
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.inputs import tags_of_exports
+from ddcli.job.options import time_text
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.summary import InputSummary, RunSummary

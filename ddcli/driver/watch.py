@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateError, UsageError
-from ddcli.job.clock import time_now
-from ddcli.job.options import WatchCache
+from ddcli.job.options import WatchCache, time_now
 from ddcli.job.request import imports, read_request
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs

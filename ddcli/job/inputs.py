@@ -11,8 +11,8 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.expressions.types import parse_type
-from ddcli.job.clock import is_due, run_time
 from ddcli.job.consumed_files import apart, refuse_shared_files
+from ddcli.job.options import is_due, run_time
 from ddcli.job.request import Request, _of_writer
 from ddcli.screen import shell
 from ddcli.store.files.access import fs

@@ -16,8 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.counts import SILENT, Progress
 from ddcli.errors import SpecError, SpecErrors, UsageError, suggestion
 from ddcli.job import kept_plan
-from ddcli.job.clock import RunClock, time_now
-from ddcli.job.options import Resources, SparkOptions
+from ddcli.job.options import Resources, RunClock, SparkOptions, time_now
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text

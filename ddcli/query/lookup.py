@@ -26,8 +26,8 @@ from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, suggestion
 from ddcli.expressions.tree import Column, MapStep
-from ddcli.job.clock import kept_clock, last_time, time_now
 from ddcli.job.inputs import find_time
+from ddcli.job.options import kept_clock, last_time, time_now
 from ddcli.job.request import load_functions, newest_of, read_request, refuse_code
 from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower

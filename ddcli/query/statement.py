@@ -28,8 +28,8 @@ from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL, in_order
-from ddcli.job.clock import RunClock, time_now
 from ddcli.job.inputs import find_upper
+from ddcli.job.options import RunClock, time_now
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request, load_functions, newest_of, read_request, refuse_code
 from ddcli.plan.lineage import hide_tagged

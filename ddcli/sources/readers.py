@@ -24,8 +24,8 @@ from ddcli.engine.rounds import as_of, settle, times_of
 from ddcli.engine.times import Frontier, box, join
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
-from ddcli.job.clock import kept_clock
 from ddcli.job.inputs import find_seen, find_time
+from ddcli.job.options import kept_clock
 from ddcli.job.sizes import rows_held, rows_together
 from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader
