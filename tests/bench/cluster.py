@@ -26,7 +26,7 @@ from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.gate import Written
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch.attempt import ALONE, FULL
-from ddcli.store.state.batch_lists import DENSE, MOST, BatchList, list_bytes
+from ddcli.store.state.batch_lists import DENSE, MOST, BatchList, list_bytes, most_again
 from ddcli.store.state.contents import PAGE
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.register import Segment, segment_bytes
@@ -171,7 +171,7 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
         row = Segment("000000012-0a1b2c3d-1234-9999.json", 99_999, "0a1b2c3d", of_task).to_row()
         manifest, lists = writers * len(segment_bytes([row])) + batches / 4, 1
     else:  # a batch is new in a list, and as many others are written again at most
-        listed = batches + min(MOST, batches)
+        listed = batches + min(most_again(batches), batches)
         manifest, lists = listed * len(list_bytes(_listed(_batches(SAMPLE)))) / SAMPLE, math.ceil(listed / MOST)
     received, held = result_bytes(of_task)
     of_stage, written = writers // STAGES, SHARE * PACKED * WIDTH * LANE * rows

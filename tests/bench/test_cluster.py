@@ -46,8 +46,9 @@ def test_an_output_gets_one_file_or_files_that_a_store_copies_by_itself():
     assert output_files(6e9, 10) == (10, 0)
 
 
-def test_a_batch_after_a_smaller_load_writes_little_of_the_manifest_too():
-    assert loads()["1 TB"][1].manifest < ASKED["manifest"]
+@pytest.mark.parametrize("load", ["100 GB", "1 TB"])
+def test_a_batch_after_a_smaller_load_writes_little_of_the_manifest_too(load):
+    assert loads()[load][1].manifest < ASKED["manifest"]
 
 
 def test_the_table_has_a_load_and_a_batch_of_each_size(capsys):

@@ -45,7 +45,7 @@ LISTS = 64
 DENSE = 16
 """The batches of an index on the average from which on a list names indices of tasks: fewer are quicker to write again than to read in so many parts."""
 MOST = 2048
-"""Batches of a list, and of older lists, that a commit writes again."""
+"""Batches of a list at most, and of older lists that a commit writes again."""
 SHARDS = 1 << 24
 """Shards of all arrangements at most."""
 HEX = 16
@@ -188,12 +188,12 @@ def indices_of(contents: Iterable[bytes]) -> list[str]:
 def due(lists: Sequence[tuple[int, int]], fresh: int) -> list[int]:
     """Return which lists, of (batches, batches left), to write anew together with `fresh` batches, those with the fewest left first.
 
-    Lists that are half gone, and small ones that have no more than come; no more than `MOST` batches in all.
+    Lists that are half gone, and small ones that have no more than come; no more than `most_again` batches in all.
 
     >>> due([(2048, 1000), (2048, 1100), (600, 600), (900, 900)], 700)
     [2, 0]
     """
-    found, room = [], MOST
+    found, room = [], most_again(fresh)
     for at in sorted(range(len(lists)), key=lambda at: lists[at][1]):
         count, left = lists[at]
         room -= left
@@ -204,6 +204,11 @@ def due(lists: Sequence[tuple[int, int]], fresh: int) -> list[int]:
         else:
             room += left
     return found
+
+
+def most_again(fresh: int) -> int:
+    """Return the batches of older lists that a commit of `fresh` batches writes again at most: a large commit leaves more of them to the next one."""
+    return MOST if fresh <= MOST else MOST // 2
 
 
 def list_bytes(batches: Iterable[Listed]) -> bytes:
