@@ -3,11 +3,11 @@
 Spark finds the format by itself where `ddcli` is installed (the module `pyspark_dd`). `register` also lets newer versions push filters down.
 
 * commits: the commits of a log that Spark writes: one file each, once for each batch
-* options: the options with which a log is read, checked
+* parts: the parts of a log that tasks read
 * pipelines: a pipeline between frames of Spark; tables of Spark's catalogs, and other frames, as logs that pipelines read
-* readers: the readers of a log: as of a time, its changes, and a stream of them; Spark's filters as conditions that a log is read with; the parts of a log that tasks read
+* readers: the readers of a log: as of a time, its changes, and a stream of them; Spark's filters as conditions that a log is read with
 * sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
-* source: the format `dd`
+* source: the format `dd`, and its options
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ddcli.job.request import read_request
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.sources.change_log import DIFF, TIME, ChangeLog
 from ddcli.spark.commits import BEGINNING, WriterBatch, add, has_rows, refuse_partial
-from ddcli.spark.options import located
+from ddcli.spark.source import located
 from ddcli.spec.file import read_text
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned

@@ -24,7 +24,7 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError, RewrittenError, StateError, UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.sinks.log_compaction import compact
-from ddcli.spark import readers as parts_module
+from ddcli.spark import parts as parts_module
 from ddcli.spark.readers import keeping
 from ddcli.spark.source import FilteringLogSource, LogSource
 from ddcli.store.log import joint_files
