@@ -168,6 +168,7 @@ class StateTraces(Traces):
     """True: of these, the results for records that do not come again are dropped."""
     held: OpenBatches | None = None
     """The batches that are open already, and those that are to be."""
+    bundles: OpenBundles = field(default_factory=OpenBundles)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """The seconds that writing took, in all threads together, by the fingerprint of the node."""
     numbers: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -178,7 +179,6 @@ class StateTraces(Traces):
     _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _bundles: OpenBundles = field(default_factory=OpenBundles)
 
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
@@ -230,9 +230,9 @@ class StateTraces(Traces):
     def _open(self, identity: str, shard: int, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
         path = batch_path(self.directory, identity, shard, entry)
         if self.held is None:
-            return StoredBatch(path, entry, layout, pool, bundles=self._bundles)
+            return StoredBatch(path, entry, layout, pool, bundles=self.bundles)
         own = own_path(self.directory, identity, shard, entry) if entry.bundle else path
-        return self.held.batch(own, entry, layout, path if entry.bundle else None, self._bundles)
+        return self.held.batch(own, entry, layout, path if entry.bundle else None, self.bundles)
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
         """Return an arrangement as the run has left it so far."""
@@ -373,7 +373,8 @@ class StateTraces(Traces):
         files = entry.shards[rest.shard] if entry else ()
         pool = Pool(self.pools[0].secret)
         paths = [batch_path(self.directory, rest.identity, rest.shard, file) for file in files]
-        stored = [StoredBatch(path, file, rest.layout, pool) for path, file in zip(paths, files, strict=True)]
+        pairs = zip(paths, files, strict=True)
+        stored = [StoredBatch(path, file, rest.layout, pool, bundles=self.bundles) for path, file in pairs]
         work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
         gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
         made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())

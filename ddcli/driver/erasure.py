@@ -44,6 +44,7 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.writer import output_frame
 from ddcli.store.state.contents import batch_path, ours
 from ddcli.store.state.document import OF_LOG
+from ddcli.store.state.verify import OpenBundles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ class _Erasure:
             return entry
         # In a loop times have rounds, too.
         nt = before.shape[1] - BatchLayout.of(entry, 0).record.width - 1
-        layout, shards = BatchLayout.of(entry, nt), list(entry.shards)
+        layout, shards, opened = BatchLayout.of(entry, nt), list(entry.shards), OpenBundles()
         lanes = [*layout.shard_lanes(waiting=waiting)]
         parts = [
             kernels.shard_of(kernels.take(rows, lanes), len(lanes), len(shards))
@@ -339,7 +340,9 @@ class _Erasure:
             if not len(own) and not (left and len(files) > 1):
                 continue
             stored = [
-                StoredBatch(batch_path(self.rebuild.request.state, identity, at, file), file, layout, self.pool)
+                StoredBatch(
+                    batch_path(self.rebuild.request.state, identity, at, file), file, layout, self.pool, bundles=opened
+                )
                 for file in files
             ]
             if waiting:

@@ -15,6 +15,7 @@ import zlib
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
@@ -40,6 +41,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.spill import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles
+from ddcli.store.state.verify import OpenBundles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ class Job:
             only=self.only,
             answered=self.answered,
             erases=self.erases,
+            bundles=OpenBundles() if fs(self.state).is_local else _bundles_of(self.token),
         )
 
 
@@ -224,6 +227,12 @@ def _lacking(error: SpecError) -> EngineError:
         f"an executor on {os.uname().nodename} lacks what the pipeline names: {error.problem}",
         hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
     )
+
+
+@lru_cache(maxsize=1)
+def _bundles_of(_token: str) -> OpenBundles:
+    """Return the open bundles of this process's last run: its tasks read many of the same, and in an object store each look at one is a request."""
+    return OpenBundles()
 
 
 _known: dict[bytes, Job] = {}

@@ -405,6 +405,26 @@ def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
     assert committed == {1, 2} or EFFORT < WHOLE
 
 
+@pytest.mark.in_turn
+def test_tasks_of_a_run_share_their_looks_at_bundles(tmp_path, bucket, monkeypatch):
+    """Lookups and merges of all arrangements read the same few bundles: each is asked for its size once in a process, and again to empty it."""
+    shop = make(tmp_path, bucket)  # with one shard, which two passes share, so that its files are merged in the end
+    asked, size = Counter(), ObjectPath.size
+
+    def noted(path):
+        asked[path] += path.parent.name == "bundles"
+        return size(path)
+
+    monkeypatch.setattr(ObjectPath, "size", noted)
+    for step in range(3):
+        shop.supply(step)
+        asked.clear()
+        with started(Calm()):
+            shop.run(engine="spark")
+    assert 1 <= max(asked.values()) <= 2
+    assert shop.rows() == shop.local.meant(3)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------
 
 
