@@ -196,7 +196,7 @@ class Changes:
     @_below.register
     def _(self, node: logical.Source, record: Record) -> Reason:
         values = dict(zip(node.schema, record, strict=True))
-        return self._leaf(self._new(node, record, ""), node, self._rows(node, values))
+        return self._new(node, record, "").made_by(node, self._rows(node, values))
 
     @_below.register
     def _(self, node: logical.Upsert, record: Record) -> Reason:
@@ -205,7 +205,7 @@ class Changes:
         values = dict(zip(node.schema, record, strict=True))
         listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
         reason = self._new(node, record, f"the rows of {listed}")
-        return self._leaf(reason, source, self._rows(source, {name: values[name] for name in node.key}))
+        return reason.made_by(source, self._rows(source, {name: values[name] for name in node.key}))
 
     @_below.register
     def _(self, node: logical.Snapshots, record: Record) -> Reason:
@@ -215,7 +215,7 @@ class Changes:
         reason = self._new(node, record, "in the new table" if self.diff(node, record) > 0 else "not in the new table")
         rows = self._rows(source, dict(zip(node.schema, record, strict=True)))
         table = np.flatnonzero(self._is_new(source.name))
-        reason = self._leaf(reason, source, rows)
+        reason = reason.made_by(source, rows)
         reason.leaves = frozenset((source.name, number) for number in table.tolist())
         return reason
 
@@ -225,12 +225,6 @@ class Changes:
         contents = self.now.world.updates(source)
         numbers = contents.numbers(values)
         return numbers[np.flatnonzero(matrix[numbers, -2] == self.now.time[0])]
-
-    def _leaf(self, reason: Reason, source: logical.Source, numbers: Numbers) -> Reason:
-        if len(numbers):
-            reason.updates, reason.source = numbers, source
-        reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
-        return reason
 
 
 def _key(changed: Changed) -> Hashable:

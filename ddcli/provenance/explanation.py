@@ -8,8 +8,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ddcli.dataclass import dataclass
 from ddcli.driver.ledgers import copy_directory
 from ddcli.driver.tables import read_settled, tables_as_now
@@ -210,9 +208,7 @@ def _existing(question: Question, subject: str, progress: Progress) -> Found:
             question.inputs, question.node, question.values, question.time, question.limit, missing=True
         )
         return question, 0, (), Absence(question).of(question.node, question.values)
-    chosen = found.rows(np.arange(min(len(found), question.limit)))
-    pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return question, len(found), _explained(question.explained, [*pairs], subject, progress), None
+    return question, len(found), _explained(question.explained, found.first(question.limit), subject, progress), None
 
 
 def _explained(
@@ -274,9 +270,7 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
     now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
     changes = Changes(now.at((times[-1] - 1,)), now)
     found = changes.differing(now.node, now.values)
-    chosen = found.rows(np.arange(min(len(found), now.limit)))
-    pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return now, len(found), _explained(changes.explained, [*pairs], subject, progress), None
+    return now, len(found), _explained(changes.explained, found.first(now.limit), subject, progress), None
 
 
 def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
@@ -360,15 +354,10 @@ def name_rows(error: CheckError | CheckErrors, path: Path, state: Path | None) -
 def _places_of(inputs: Inputs, check: str, record: Mapping[str, Any], at: Time, only: str | None) -> list[str]:
     """Return the places of the rows, of all inputs or of one, without which there would be no such violation; none where it can't be traced."""
     question = Question(inputs, inputs.relations[check].node, dict(record), at, SHOWN + 1)
-    found = question.records()
-    if not len(found):
-        return []
-    chosen = found.rows(np.arange(1))
-    ((traced, count),) = zip(chosen.records(), chosen.counts(), strict=True)
-    places = question.places(shown_leaves(question.explained(traced, count).reason))
     named = [
         _text(place)
-        for (name, _), several in places.items()
+        for found in question.records().first(1)
+        for (name, _), several in question.places(shown_leaves(question.explained(*found).reason)).items()
         for place in several
         if only in (None, name) and not isinstance(inputs.readers[name], SharedReader)
     ]

@@ -257,7 +257,6 @@ class Replacements:
 
 def _places(question: Question, found: Contents) -> Iterator[Where]:
     """Yield the places of the updates that explain the first of some records."""
-    first = found.rows(np.arange(min(len(found), question.limit)))
-    for record, count in zip(first.records(), first.counts(), strict=True):
-        for places in question.places(question.explained(record, count).reason.leaves).values():
+    for first in found.first(question.limit):
+        for places in question.places(question.explained(*first).reason.leaves).values():
             yield from places

@@ -179,6 +179,13 @@ class Reason:
         self.everything = self.everything or any(reason.everything for reason in reasons)
         return self
 
+    def made_by(self, source: Source, numbers: Numbers) -> Reason:
+        """Have these updates of an input as the leaves, and return the reason."""
+        if len(numbers):
+            self.updates, self.source = numbers, source
+        self.leaves = frozenset((source.name, number) for number in numbers.tolist())
+        return self
+
 
 def walk(
     wanted: Wanted,

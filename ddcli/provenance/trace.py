@@ -417,7 +417,7 @@ class Tracer:
     @_below.register
     def _(self, node: logical.Source, place: Place, record: Record, exact: bool) -> Reason:
         source = self._source(node)
-        return self._leaf(self._new(node, place, record, ""), node, source.last(source.of(record), exact=exact))
+        return self._new(node, place, record, "").made_by(node, source.last(source.of(record), exact=exact))
 
     @_below.register
     def _(self, node: logical.Upsert, place: Place, record: Record, exact: bool) -> Reason:
@@ -434,7 +434,7 @@ class Tracer:
             by = [*(source.matrix[numbers, lane] for lane in lanes), order]
         last = numbers[np.lexsort(by)[-1:]]
         listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
-        return self._leaf(self._new(node, place, record, f"the last row of {listed}"), child, last)
+        return self._new(node, place, record, f"the last row of {listed}").made_by(child, last)
 
     @_below.register
     def _(self, node: logical.Snapshots, place: Place, record: Record, exact: bool) -> Reason:
@@ -443,12 +443,7 @@ class Tracer:
         source = self._source(child)
         numbers = source.of(record)
         times = source.matrix[numbers, -2]
-        return self._leaf(self._new(node, place, record, "in the last table"), child, numbers[times == times.max()])
-
-    def _leaf(self, reason: Reason, source: logical.Source, numbers: Numbers) -> Reason:
-        reason.updates, reason.source = numbers, source
-        reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
-        return reason
+        return self._new(node, place, record, "in the last table").made_by(child, numbers[times == times.max()])
 
     def _source(self, node: logical.Source) -> SourceRows:
         if node.name not in self._rows:

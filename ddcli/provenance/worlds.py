@@ -144,6 +144,11 @@ class Contents:
         counts: list[int] = self.matrix[:, -1].tolist()
         return counts
 
+    def first(self, most: int) -> list[tuple[Record, int]]:
+        """Return the first records, at most so many, with their multiplicities."""
+        chosen = self.rows(np.arange(min(len(self), most)))
+        return list(zip(chosen.records(), chosen.counts(), strict=True))
+
     def frame(self) -> pl.DataFrame:
         """Return the records as a frame."""
         return decode(self.matrix, self.layout, self.values.pool)
