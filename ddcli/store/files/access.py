@@ -161,7 +161,7 @@ def read_given(path: Path) -> bytes:
 
 
 def fs(path: Path) -> Disk | ObjectPath:
-    """Return the operations on a path in its file system: both classes have them, and no others may be used on a path of either kind."""
+    """Return the operations on a path in its file system: both classes have them, so a caller asks for what it needs, not for the class."""
     return path if isinstance(path, ObjectPath) else Disk(path)
 
 

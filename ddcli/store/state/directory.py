@@ -185,6 +185,7 @@ class State:
                 files.sync(directory / LOCK)
                 files.sync_directory(directory)
             state.lock_outputs(outputs.values(), if_locked)
+            # Another run may have committed before this one had the lock. One that was read before is not fetched again: in an object store that costs a listing.
             state.manifest = read_newest(directory)
             if state.manifest is not None and state.manifest.identity:
                 state.identity = state.manifest.identity

@@ -109,7 +109,7 @@ def check_unlocked(
     """
     progress = _each(outputs.values(), read_owned)
     for name, path in outputs.items():
-        _, owner = progress[real(path)]
+        _, owner = progress[path]
         _refuse_other(name, directory, path, manifest, owner)
         if owner is None and fs(path).is_local and not fs(path / OF_OUTPUT).exists() and published():
             check_outputs(directory, manifest, {name: path}, anew)
@@ -118,7 +118,7 @@ def check_unlocked(
 def _each(paths: Iterable[Path], look: Callable[[Path], Found]) -> dict[Path, Found]:
     """Return what is found at each of some paths, without links on the way; in an object store they are looked at side by side."""
     found: dict[Path, Found] = {}
-    one_by_one(lambda path: found.update({path: look(path)}), [*dict.fromkeys(map(real, paths))])
+    one_by_one(lambda path: found.update({path: look(real(path))}), [*dict.fromkeys(paths)])
     return found
 
 
@@ -148,7 +148,7 @@ def check_outputs(
     known = same_outputs(directory, manifest, outputs) if manifest else {}
     found = _each(outputs.values(), lambda path: (read_owned(path), {*_data_in(path, real(directory))}))
     for name, path in outputs.items():
-        (upper, owner), there = found[real(path)]
+        (upper, owner), there = found[path]
         _refuse_other(name, directory, path, manifest, owner)
         if manifest is not None and name in known and name not in anew and upper not in (None, manifest.upper):
             raise StateError(
@@ -178,7 +178,7 @@ def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]
     """
     due: dict[Path, tuple[str, FileEntry, int]] = {}
     for name, before in same_outputs(directory, manifest, outputs).items():
-        files, path = manifest.outputs[before].files, real(outputs[name])
+        files, path = manifest.outputs[before].files, outputs[name]
         keys, published = list(keys_of(files)), 0
         if not fs(path).is_local:  # a request each
             keys = keys[-1:]
