@@ -196,25 +196,6 @@ def _shown(column: Column) -> str:
     return column.span.text if column.span else ""
 
 
-class StageProgram:
-    """A stage's steps, lowered."""
-
-    def __init__(self, steps: Sequence[Step], schemas: Sequence[Schema], kept: Sequence[tuple[str, ...]]):
-        self.entry = kept[0]
-        self.operations = [
-            _operation(step, before, after) for step, before, after in zip(steps, schemas, kept[1:], strict=False)
-        ]
-        self.output = tuple(schemas[-1])
-
-    def run(self, frame: pl.DataFrame) -> State:
-        """Return the output frame, row numbers and weights."""
-        state: State = (frame, None, None)
-        for operation in self.operations:
-            state = operation(state)
-        frame, rows, weights = state
-        return (frame if tuple(frame.columns) == self.output else frame.select(self.output)), rows, weights
-
-
 def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[State], State]:
     if isinstance(step, FilterStep):
         return _filter(step, after)
@@ -371,8 +352,10 @@ class FusedSteps:
         return frozenset(self.kept[0])
 
     @cached_property
-    def _program(self) -> StageProgram:
-        return StageProgram(self.steps, self.schemas, self.kept)
+    def _operations(self) -> list[Callable[[State], State]]:
+        """The steps, lowered."""
+        steps = zip(self.steps, self.schemas, self.kept[1:], strict=False)
+        return [_operation(step, before, after) for step, before, after in steps]
 
     def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
         """Yield the rows on which the stage fails, each with its error."""
@@ -383,7 +366,12 @@ class FusedSteps:
 
         Raises InputError naming the expression, the problem and the first failing row's values.
         """
-        return StageResult(*self._program.run(frame))
+        state: State = (frame, None, None)
+        for operation in self._operations:
+            state = operation(state)
+        frame, rows, weights = state
+        names = list(self.schema)
+        return StageResult(frame if frame.columns == names else frame.select(names), rows, weights)
 
 
 def failing(run: Callable[[pl.DataFrame], object], frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
