@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.errors import name_pipeline
+from ddcli.errors import DdError, UsageError, name_pipeline
 from ddcli.privacy import show
 from ddcli.screen import visible
-from ddcli.spec.file import ENDINGS
+from ddcli.spec.file import ENDINGS, variables_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -73,7 +73,6 @@ class NameIn(click.types.StringParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names in the file; none if it can't be read."""
-        from ddcli.errors import DdError
         from ddcli.plan.pipeline_file import load_spec
 
         # After an option that still lacks its value click leaves arguments as they are.
@@ -103,7 +102,6 @@ class ColumnOf(click.types.StringParamType):
         from click.shell_completion import CompletionItem
 
         from ddcli.commands.check import check
-        from ddcli.errors import DdError
 
         pipeline, name = ctx.params.get("pipeline"), ctx.params.get(self.collection)
         if pipeline is None or name is None or "=" in incomplete:
@@ -130,7 +128,6 @@ class OutputOfSeveral(click.types.StringParamType):
         from click.shell_completion import CompletionItem
 
         from ddcli.commands.pipelines import find_pipelines
-        from ddcli.errors import DdError
 
         try:
             pipelines, _ = find_pipelines(map(Path, ctx.params.get("pipelines") or ctx.args))
@@ -247,8 +244,6 @@ def following(about: str) -> Callable[[F], F]:
 
 def check_following(count: int | None, timeout: float | None, *, follow: bool) -> None:
     """Refuse the end of following where nothing is followed."""
-    from ddcli.errors import UsageError
-
     if (count is not None or timeout is not None) and not follow:
         raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
 
@@ -294,8 +289,6 @@ IF_LOCKED = click.option(
 
 def _variables(context: click.Context, _option: click.Parameter, given: Iterable[str]) -> None:
     """Set these variables for the pipeline files that the command reads."""
-    from ddcli.spec.file import variables_of_call
-
     values = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -348,7 +341,6 @@ def added_files(given: Iterable[str]) -> list[tuple[str, Path]]:
     >>> added_files(["orders+=fix.csv"])
     [('orders', PosixPath('fix.csv'))]
     """
-    from ddcli.errors import UsageError
     from ddcli.store.files.objects import locate
 
     found = []
@@ -363,7 +355,6 @@ def added_files(given: Iterable[str]) -> list[tuple[str, Path]]:
 def only_pipeline() -> Path:
     """Return the pipeline file of the working directory, for a command that names none. Raises UsageError unless there is exactly one."""
     from ddcli.commands.pipelines import find_pipelines
-    from ddcli.errors import UsageError
 
     here = Path()
     if not any(path.suffix in ENDINGS for path in here.iterdir()):
@@ -447,7 +438,6 @@ def parse_csv(text: str) -> Dialect:
 
 def _parsed(key: str, text: str, what: str, example: str, beside: str = "") -> InputSpec:
     """Parse an input of a pipeline file with a key whose value is a mapping."""
-    from ddcli.errors import UsageError
     from ddcli.plan.pipeline_file import parse_spec
 
     inner = text.strip()

@@ -22,6 +22,7 @@ from ddcli.cli.arguments import (
     VAR,
     NameIn,
 )
+from ddcli.errors import UsageError
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **option
     Example:
       dd state reopen pipelines/airborne.yaml --from 480
     """
-    from ddcli.errors import UsageError
-
     if pipeline is None:
         raise UsageError("no pipeline is named", hint="name the pipeline file: dd state reopen PIPELINE --from T")
     correct(pipeline, rewrite=frozenset(rewrite), reopen=start, **options)

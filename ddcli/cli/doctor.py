@@ -14,8 +14,9 @@ import click
 from ddcli import version
 from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR, StateDirectory
 from ddcli.cli.run import LEAST_MEMORY
+from ddcli.errors import EngineError, UsageError
 from ddcli.screen import json_text, near, say
-from ddcli.version import install_command
+from ddcli.version import __version__, install_command, package_version
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
@@ -95,7 +96,6 @@ def _check_spark(
 ) -> None:
     """Print the result of each check of Spark as soon as it is known; exit with 5 if one failed."""
     from ddcli.engine.jit.settings import cache_dir
-    from ddcli.errors import EngineError
     from ddcli.job.options import SparkOptions
     from ddcli.job.paths import state_of
     from ddcli.job.request import spark_of
@@ -133,7 +133,6 @@ def _check_spark(
 def _facts(pipeline: Path | None) -> dict[str, Any]:
     from ddcli.engine.workers import processors
     from ddcli.job.sizes import default_memory, machine_memory
-    from ddcli.version import __version__, package_version
 
     packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS, JAVA)}
     facts: dict[str, Any] = {
@@ -173,7 +172,6 @@ def _kernels() -> dict[str, Any]:
 def _java() -> dict[str, Any] | None:
     """Return the Java that Spark would run on, if there is one."""
     from ddcli.engine.jit.settings import cache_dir
-    from ddcli.errors import UsageError
     from ddcli.runtime.spark.classic import java_home, version_of
 
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ddcli.cli.arguments import ONLY_PIPELINE, STATE, VAR, Renamed
+from ddcli.errors import EngineError, UsageError
 from ddcli.screen import columns, json_text, say
 
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ def command(context: click.Context, pipeline: Path, state: Path | None, form: st
         for line in lines(terminal=sys.stdout):
             say(*line.split("\n"), styled=form == "text")
         return
-    from ddcli.errors import EngineError
-
     try:
         out.write_text("".join(f"{click.unstyle(line)}\n" for line in lines()), encoding="utf-8")
     except OSError as error:
@@ -105,8 +104,6 @@ FORMS = {
 
 def _form_of(out: Path) -> str:
     """Return the format that a file's ending selects."""
-    from ddcli.errors import UsageError
-
     if out.suffix.lower() not in FORMS:
         raise UsageError(
             f"the ending of '{out}' selects no format",

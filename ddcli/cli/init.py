@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import REPORT
+from ddcli.errors import UsageError
 from ddcli.screen import json_text, near, say, shell
+from ddcli.version import install_command, local_path, origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +52,6 @@ def init_command(directory: Path, data: Path | None, output: str) -> None:
       dd init sales
       dd init exports --from fixtures/exports/european
     """
-    from ddcli.errors import UsageError
-
     if directory.suffix in {".yaml", ".yml"} and not directory.is_dir():
         hint = f"for example `{shell('dd', 'init', directory.with_suffix(''))}`"
         raise UsageError("this is the name of a pipeline file, not of a directory", place=str(directory), hint=hint)
@@ -95,7 +95,6 @@ def init_command(directory: Path, data: Path | None, output: str) -> None:
 def _begin(data: Path, directory: Path, output: str) -> None:
     """Write pipeline files over the files in a folder."""
     from ddcli.commands.first_pipeline import begin
-    from ddcli.errors import UsageError
 
     notes: list[str] = []
     made = begin(data, directory, notes)
@@ -123,8 +122,6 @@ def _begin(data: Path, directory: Path, output: str) -> None:
 
 def _installation() -> str:
     """Return the steps that install this program on a machine of GitHub's: from where it came, if GitHub can read that."""
-    from ddcli.version import install_command, local_path, origin
-
     source = origin()
     if source is None or local_path(source) is not None or source["url"].startswith("file:"):
         return (
@@ -223,7 +220,6 @@ def _import(
     """Write the pipeline file that a project becomes, and report the parts that are left out."""
     from dataclasses import asdict
 
-    from ddcli.errors import UsageError
     from ddcli.job.summary import plural
 
     if target.exists() and not force:

@@ -22,6 +22,7 @@ from ddcli.cli.arguments import (
     parse_columns,
     parse_csv,
 )
+from ddcli.errors import InputError, UsageError
 from ddcli.screen import json_text, near, say
 from ddcli.spec.model import FORMATS
 
@@ -112,7 +113,6 @@ def log_command(
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
     """
-    from ddcli.errors import InputError, UsageError
     from ddcli.render.rows import batches, write_rows
     from ddcli.sources.change_log import ChangeLog, by_option
     from ddcli.store.files.access import unreadable
@@ -344,8 +344,6 @@ def _table(
 
 def _refuse(options: dict[str, Any], option: str, why: str) -> None:
     """Refuse options that can't be combined with an option."""
-    from ddcli.errors import UsageError
-
     found = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if found:
         raise UsageError(f"{option} and {found[0]} don't go together: {why}", hint=f"leave out {found[0]}")

@@ -20,8 +20,11 @@ from ddcli.cli.arguments import (
     budget,
     formats,
 )
-from ddcli.commands.inputs import STATES, input_files
+from ddcli.commands.inputs import STATES, input_files, wait
+from ddcli.errors import CheckError, UsageError
+from ddcli.job.summary import SHOWN, plural, size_of
 from ddcli.screen import in_columns, json_text, near, say, say_own, shell, visible
+from ddcli.spec.file import check_used
 
 
 @click.command("check", short_help="Report the errors of pipeline files, without reading data.")
@@ -56,8 +59,6 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
       dd check pipelines/*.yaml -o github
     """
     from ddcli.commands.check import check
-    from ddcli.job.summary import SHOWN, plural
-    from ddcli.spec.file import check_used
 
     found = [check(path, budget) for path in pipelines]
     errors = [error for each in found for error in each.errors]
@@ -134,7 +135,6 @@ def checks_command(
     from ddcli.commands.checks import checks
     from ddcli.commands.checks import junit as junit_of
     from ddcli.commands.pipelines import find_pipelines
-    from ddcli.errors import CheckError, UsageError
 
     several = len(pipelines) > 1 or pipelines[0].is_dir()
     if several and state is not None:
@@ -274,8 +274,6 @@ def inputs_command(pipeline: Path, state: Path | None, select: tuple[str, ...], 
       dd inputs pipelines/airborne.yaml
       dd inputs pipelines/airborne.yaml --select changed --select missing -o json
     """
-    from ddcli.job.summary import plural, size_of
-
     found = input_files(pipeline, state)
     if select:
         found = {name: [file for file in files if file.state in select] for name, files in found.items()}
@@ -327,7 +325,6 @@ def wait_command(log: str, complete: str | None, newer_than: str | None, timeout
       dd wait out/airborne/ --complete 600 --timeout 0
       dd wait out/sales/ --newer-than 2h --timeout 10m   # for the next job
     """
-    from ddcli.commands.inputs import wait
 
     def tell(line: str) -> None:
         if not quiet:

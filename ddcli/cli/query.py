@@ -24,6 +24,7 @@ from ddcli.cli.arguments import (
     formats,
     parse_csv,
 )
+from ddcli.errors import UsageError
 from ddcli.screen import in_columns, json_text, near, say, shell
 from ddcli.spec.file import file_at
 
@@ -80,7 +81,6 @@ def query_command(
       dd query pipelines/airborne.yaml airborne carrier=UA
       dd query pipelines/airborne.yaml airborne carrier=UA --follow --timeout 1 -o jsonl
     """
-    from ddcli.errors import UsageError
     from ddcli.query import Lookup
     from ddcli.render.rows import write_rows
     from ddcli.store.key_text import null_hint, parse_keys
@@ -180,7 +180,6 @@ def sql_command(
       dd sql 'select status, count(*) as flights from flights group by all' --from pipelines/airborne.yaml --as-of 600 -o csv
       dd sql "select count(*) as n from 'fixtures/flights/flights/'"
     """
-    from ddcli.errors import UsageError
     from ddcli.query.statement import answer, answer_of_files
     from ddcli.render.rows import write_rows
 
@@ -269,7 +268,6 @@ def feed_command(
       dd feed out/airborne --consumer index --into out/changes.duckdb --follow --timeout 1
       dd feed out/airborne --list
     """
-    from ddcli.errors import UsageError
     from ddcli.feed.delivery import OutputFeed, parse_token
     from ddcli.feed.targets import check_table
     from ddcli.render.rows import write_rows

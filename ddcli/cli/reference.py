@@ -12,6 +12,7 @@ import click
 
 from ddcli.cli.arguments import REPORT
 from ddcli.dataclass import dataclass
+from ddcli.errors import suggestion
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.functions import ARITHMETIC, BITS, JSON, LISTS, STRUCTS, TEXT
@@ -87,8 +88,6 @@ def functions_command(word: str | None, output: str) -> None:
       dd functions substring
       dd functions week -o json
     """
-    from ddcli.errors import suggestion
-
     found = list(catalogue()) if word is None else search(word)
     if output == "json":
         say(json_text([each.to_json() for each in found]))

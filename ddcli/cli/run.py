@@ -30,6 +30,7 @@ from ddcli.cli.arguments import (
     added_files,
     budget,
 )
+from ddcli.errors import CheckError, CheckErrors, LockedError, UsageError
 from ddcli.screen import columns, json_text, near, say
 from ddcli.spec.file import AT, file_at
 
@@ -284,7 +285,6 @@ def command(
     from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
-    from ddcli.errors import UsageError
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}
     if watch and any(unfit.values()):
@@ -384,7 +384,6 @@ def _of_branch(
     pipelines: tuple[Path, ...], branch: str | None, added: Sequence[str], without: Sequence[str], *, watch: bool
 ) -> tuple[tuple[Path, ...], dict[str, Any]]:
     """Return the pipeline files of a branch, and the options of a run that changes its inputs. Raises UsageError for such a run elsewhere."""
-    from ddcli.errors import UsageError
     from ddcli.store.files.objects import locate
 
     pipelines = tuple(file_at(each, branch) for each in pipelines)
@@ -412,7 +411,6 @@ def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, jso
 
     def named(pipeline: Path, **options: Any) -> RunSummary:
         from ddcli.cli.messages import error_values
-        from ddcli.errors import CheckError, CheckErrors
 
         try:
             return run(pipeline, **options)
@@ -463,8 +461,6 @@ def _telemetry(
 
 def _refuse_missing_folders(**files: Path | None) -> None:
     """Raise UsageError where the folder of a file that the run writes at its end is missing."""
-    from ddcli.errors import UsageError
-
     for name, file in files.items():
         if file is not None and not file.absolute().parent.is_dir():
             problem = f"the folder of the {name} does not exist: '{file.parent}'"
@@ -498,7 +494,6 @@ def stand(
     """Run whenever inputs change, until a signal or an error ends the watch."""
     from ddcli.cli.messages import SIGNALLED, skipped
     from ddcli.driver.watch import Stopped, WatchLoop
-    from ddcli.errors import LockedError
 
     def refused(error: DdError) -> None:
         if skips and isinstance(error, LockedError):

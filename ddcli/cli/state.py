@@ -21,6 +21,7 @@ from ddcli.cli.state_changes import (
     unlock,
     with_options,
 )
+from ddcli.errors import StateError, UsageError
 from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:
@@ -180,7 +181,6 @@ def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
     Example:
       dd state verify pipelines/airborne.yaml
     """
-    from ddcli.errors import StateError
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import verify as read
@@ -218,7 +218,6 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
     Example:
       dd state export pipelines/airborne.yaml backup/airborne
     """
-    from ddcli.errors import UsageError
     from ddcli.job.summary import plural, size_of
     from ddcli.store.files.objects import locate
     from ddcli.store.state.branches import export_state

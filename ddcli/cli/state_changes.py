@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, StateDirectory, only_pipeline
+from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
@@ -190,7 +191,6 @@ def adopt(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output
     Example:
       dd state adopt pipelines/airborne.yaml
     """
-    from ddcli.errors import UsageError
     from ddcli.plan.pipeline_file import load_spec
     from ddcli.store.state.upkeep import adopt as give
 
@@ -219,7 +219,6 @@ def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) 
     Example:
       dd state unlock pipelines/airborne.yaml
     """
-    from ddcli.errors import LockedError
     from ddcli.store.state.upkeep import lock_holder, manifest_of, remove_lock
 
     directory = directory_of(pipeline, state)
@@ -277,7 +276,6 @@ def reset_command(
       dd reset pipelines/airborne.yaml --outputs --dry-run
       dd reset pipelines/airborne.yaml --yes
     """
-    from ddcli.errors import StateError, UsageError
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.manifest import read_newest

@@ -16,8 +16,9 @@ from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import problems_of, state_of
 from ddcli.job.request import functions_of, hide_declared
-from ddcli.job.tables import catalogue_file
-from ddcli.plan.pipeline_file import BoundPipeline, parse_partly
+from ddcli.job.sizes import run_budget
+from ddcli.job.tables import catalogue_file, declared_columns, open_table, with_columns_of
+from ddcli.plan.pipeline_file import BoundPipeline, parse_partly, places
 from ddcli.plan.words import each_of
 from ddcli.screen import near
 from ddcli.sources.inference import pinned, with_columns
@@ -27,6 +28,7 @@ from ddcli.spec.model import SPARK, catalog_of, database_file
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
 from ddcli.store.log.schema import LogSchema, PinnedColumns, check_file, columns_from_paths, schema_of
+from ddcli.store.mirrors.mirror import mirror_of, read_mark
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
@@ -233,9 +235,6 @@ def _is_in_a_database(name: str, properties: Mapping[str, str]) -> bool:
 
 def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:
     """Return an error for each operator that may do more work than the budget allows."""
-    from ddcli.job.sizes import run_budget
-    from ddcli.plan.pipeline_file import places
-
     allowed = run_budget(bound.spec.budget, budget, work=True)
     if allowed is None:
         return []
@@ -291,9 +290,6 @@ def _check_input(given: InputSpec, base: Path, state: Path, entry: InputEntry | 
 
 def _check_table(given: InputSpec, base: Path, state: Path) -> CheckedInput:
     """Return a table's own columns, or the declared ones. Spark is not asked: its tables have those that the last run has found."""
-    from ddcli.job.tables import declared_columns, open_table, with_columns_of
-    from ddcli.store.mirrors.mirror import mirror_of, read_mark
-
     mark = read_mark(mirror_of(state, given.name.value)) if given.table == SPARK else None
     columns = declared_columns(given, mark) if given.table == SPARK else open_table(given, base).columns
     log = format_of(with_columns_of(given, columns))

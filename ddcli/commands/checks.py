@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddcli.dataclass import frozen
+from ddcli.engine.times import Frontier
 from ddcli.errors import DdError
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory, newest_of, read_request
@@ -15,7 +16,7 @@ from ddcli.job.verdict import ACCEPTED, verdict_of, verdicts_of
 from ddcli.screen import near, visible
 from ddcli.sinks.side_logs import rows_in
 from ddcli.store.state.outputs import file_of
-from ddcli.store.time_text import json_time
+from ddcli.store.time_text import format_frontier, json_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -176,8 +177,6 @@ def rows_aside(directory: Path, manifest: Manifest, pipeline: Path | None) -> li
 
 
 def _upper(manifest: Any) -> str:
-    from ddcli.engine.times import Frontier
     from ddcli.job.inputs import find_time
-    from ddcli.store.time_text import format_frontier
 
     return format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.check import bound_pipeline
 from ddcli.dataclass import dataclass
+from ddcli.expressions.moments import in_zone
 from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.expressions.types import renamed
 from ddcli.job.paths import state_of
 from ddcli.job.verdict import verdicts_of
 from ddcli.plan import loops
-from ddcli.plan.node import Graph
+from ddcli.plan.node import Graph, Unwritten
 from ddcli.plan.words import NO_COLUMN
 from ddcli.render.view import View, view_of
 from ddcli.spec import model
@@ -81,8 +82,6 @@ def written_pipeline(path: Path) -> tuple[str, dict[str, str]]:
     """
     import yaml
 
-    from ddcli.plan.node import Unwritten
-
     bound = bound_pipeline(path)
     text = read_text(path).removeprefix("\ufeff")
     root = compose(text)
@@ -114,7 +113,6 @@ def written_pipeline(path: Path) -> tuple[str, dict[str, str]]:
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
     """Return the collections of operators that compute a query, the last under the query's name."""
-    from ddcli.expressions.moments import in_zone
     from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.statement import bind
 

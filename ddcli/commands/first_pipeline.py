@@ -11,6 +11,7 @@ from ddcli.commands.found_inputs import FoundInput, find, is_written_again
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG
+from ddcli.store.parquet.footers import TEXTS, name_of_kind
 from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
@@ -156,8 +157,6 @@ def _input(given: FoundInput) -> Iterator[str]:
 
 def _declares(given: FoundInput) -> bool:
     """Return whether the pipeline must declare the columns, because the files are text."""
-    from ddcli.store.parquet.footers import TEXTS, name_of_kind
-
     return name_of_kind(given.files[0]) in TEXTS
 
 

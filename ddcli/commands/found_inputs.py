@@ -13,7 +13,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect, is_named
 from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.sources.inference import events_of, first_objects, first_rows, images_of, of_objects
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, Footers, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns, first_is_row, look_of, widest
 from ddcli.store.tables.compression import UTF_8, bare, east_asian, unpacked, wrong_encoding
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
@@ -280,8 +280,6 @@ def _in_files(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[
 
 def _own_columns(path: Path) -> dict[str, str]:
     """Return the columns of a file of a kind that states them."""
-    from ddcli.store.parquet.footers import Footers
-
     return {name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(path).items()}
 
 

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.driver.tables import read_settled, tables_as_now
+from ddcli.engine.times import Frontier
 from ddcli.job.idle_check import is_changed, look_for_work
 from ddcli.job.inputs import find_time, find_upper
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
-from ddcli.plan.changes import shown
+from ddcli.plan.changes import before_edits, describe, reach_of_edits, shown
+from ddcli.plan.estimates import estimated_rows
+from ddcli.plan.physical import EXPORT, WAITING
+from ddcli.plan.pipeline_file import work_regressions
+from ddcli.store.state.entries import Size
 from ddcli.store.state.outputs import check_outputs
-from ddcli.store.time_text import json_time
+from ddcli.store.time_text import format_frontier, json_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,9 +199,6 @@ def _preview_now(request: Request) -> Preview:
     check_outputs(request.state, manifest, request.outputs)
     checked = None if manifest is None else look_for_work(request.deciding(apply=True), manifest, locks=False)
     if manifest is not None and checked is not None and checked.idle:
-        from ddcli.engine.times import Frontier
-        from ddcli.store.time_text import format_frontier
-
         upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
         return Preview(request.spec.name.value, upper, upper, work=False)
     with tables_as_now(request) as now:
@@ -208,12 +210,9 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
     from ddcli.driver.prepare import prepare, prepare_run
     from ddcli.driver.replacement import with_copies
     from ddcli.driver.requested_changes import find_changes, needs_apply
-    from ddcli.engine.times import Frontier
     from ddcli.plan.choices import plan_choices
-    from ddcli.plan.estimates import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.time_text import format_frontier
 
     request, ready = prepare_run(request, manifest, None, found)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
@@ -264,16 +263,12 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
 
 def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
     """Return a line for each collection in a worse class of work than in the plan that made the state."""
-    from ddcli.plan.pipeline_file import work_regressions
-
     known = manifest.cache["plan"].get("work") if manifest else None
     found = work_regressions(known or {}, bound, wanted)  # states of earlier versions lack the classes
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
 
 
 def _reached(bound: BoundPipeline, manifest: Manifest) -> tuple[Reach, ...]:
-    from ddcli.plan.changes import before_edits, reach_of_edits
-
     return tuple(reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound))
 
 
@@ -309,10 +304,6 @@ def _state_work(
     wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the work on arrangements and outputs; `expected` are the estimated rows of a new state's arrangements, by fingerprint."""
-    from ddcli.plan.changes import describe
-    from ddcli.plan.physical import EXPORT, WAITING
-    from ddcli.store.state.entries import Size
-
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)
         built = [

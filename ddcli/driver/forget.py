@@ -12,6 +12,8 @@ from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, suggestion
+from ddcli.expressions.moments import in_zone
+from ddcli.expressions.types import ColumnScope
 from ddcli.job.corrections import ErasureRequest, ForgettingSummary
 from ddcli.job.request import imports, newest_of, read_request, refuse_code
 from ddcli.store.log.rows import RowCondition
@@ -188,9 +190,7 @@ def _conditions(request: Request, manifest: Manifest, where: str, inputs: Sequen
 
 def _condition(request: Request, manifest: Manifest, name: str, where: str) -> RowCondition:
     """Return the condition over the columns of an input as the state knows them."""
-    from ddcli.expressions.moments import in_zone
     from ddcli.expressions.parse import parse_scalar
-    from ddcli.expressions.types import ColumnScope
 
     span = Span("--where", 1, 1, len(where), where)
     given = request.spec.inputs[name]

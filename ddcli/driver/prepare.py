@@ -11,6 +11,7 @@ import numpy as np
 
 from ddcli.circuit.traces import StateAnswers
 from ddcli.dataclass import dataclass, frozen
+from ddcli.engine.counts import OUTPUT
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.inputs import (
@@ -25,13 +26,14 @@ from ddcli.job.inputs import (
 from ddcli.job.kept_plan import conditions_of
 from ddcli.job.options import run_time
 from ddcli.job.request import load_functions, newest_of
+from ddcli.job.sizes import RunCost, written_bytes
 from ddcli.plan.physical import latest_horizon
-from ddcli.plan.pipeline_file import BoundPipeline
+from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace, classes_of_work, places
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns, with_grown_columns
-from ddcli.spec.file import excerpts
+from ddcli.spec.file import excerpts, identities, tables_of_queries
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.plan.pipeline_file import OperatorPlace
     from ddcli.plan.relation import Relation
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
@@ -290,8 +291,6 @@ def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
 
 def _outline_of_file(spec: Spec) -> dict[str, Any]:
     """Return what a state keeps of the file itself: the texts of collections, for people, the identities of its parts, and the tables of its queries."""
-    from ddcli.spec.file import identities, tables_of_queries
-
     return {"collections": excerpts(spec), "identities": identities(spec), "tables": tables_of_queries(spec)}
 
 
@@ -331,9 +330,6 @@ class RunPlan:
     @cached_property
     def places(self) -> dict[str, OperatorPlace]:
         """The places in the file of counted operators and outputs. Computed only for messages, as that takes the whole plan."""
-        from ddcli.engine.counts import OUTPUT
-        from ddcli.plan.pipeline_file import OperatorPlace, places
-
         outputs = {
             OUTPUT + name: OperatorPlace(f"outputs.{name}", output.name.span, "output")
             for name, output in self.request.spec.outputs.items()
@@ -342,8 +338,6 @@ class RunPlan:
 
     def outline(self) -> dict[str, Any]:
         """Return the JSON that a manifest keeps of the plan."""
-        from ddcli.plan.pipeline_file import classes_of_work
-
         kept = self.plan.to_json()
         outline = kept["outline"] | _outline_of_file(self.request.spec)
         return kept | {"outline": outline, "work": classes_of_work(self.bound, self.plan)}
@@ -371,8 +365,6 @@ class RunPlan:
         """Raise BudgetError if a run took more than its budget so far; `written` returns the bytes that it wrote, by operator and output."""
         budget = self.request.asked.budget
         if budget is not None:
-            from ddcli.job.sizes import RunCost
-
             budget.check(RunCost(counts, clock.perf_counter() - budget.began, written()), lambda: self.places)
 
     def check_written(
@@ -383,8 +375,6 @@ class RunPlan:
         publishing: OutputWriter,
     ) -> None:
         """Raise BudgetError if a run is about to commit more than its budget: these `arrangements`, as it leaves them, and outputs."""
-        from ddcli.job.sizes import written_bytes
-
         files = written_bytes(transaction.number, arrangements, publishing.written())
         self.check_spent(counts, lambda: files)
 

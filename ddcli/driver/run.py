@@ -23,14 +23,16 @@ from ddcli.driver.tables import (
     update_mirrors,
     with_session,
 )
+from ddcli.engine.counts import Counts
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.workers import ThreadLimit
 from ddcli.errors import DdError, EngineError
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
-from ddcli.job.inputs import find_inputs
+from ddcli.job.inputs import find_inputs, find_time
 from ddcli.job.options import RunOptions, SparkOptions, refuse_clock
 from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_code
+from ddcli.job.sizes import run_budget
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.files.objects import locate
@@ -40,11 +42,10 @@ from ddcli.store.state.outputs import check_aside, check_pipeline
 from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.job.sizes import RunBudget
     from ddcli.job.summary import ClaimSummary, RunSummary
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.manifest import Manifest
@@ -153,7 +154,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
         ready=options.ready,
         progress=options.progress,
         standby=options.standby,
-        budget=_budget(request, options.budget),
+        budget=run_budget(request.spec.budget, options.budget or {}),
     )
     refreshes = options.refresh is not None
     if options.accept or options.reason is not None:
@@ -161,15 +162,6 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
 
         request = request.deciding(accepts=accepting(request.spec, options.accept, options.reason))
     return request.deciding(apply=options.apply or refreshes, refresh=options.refresh, rewrite=options.rewrite)
-
-
-def _budget(request: Request, given: Mapping[str, str] | None) -> RunBudget | None:
-    """Return the bounds on a run. The module of budgets is imported only if there is one."""
-    if not given and request.spec.budget is None:
-        return None
-    from ddcli.job.sizes import run_budget
-
-    return run_budget(request.spec.budget, given or {})
 
 
 def _with_corrections(request: Request, manifest: Manifest | None, options: RunOptions) -> Request:
@@ -355,7 +347,6 @@ def _compact(request: Request, state: State, summary: RunSummary) -> RunSummary:
 def _keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
     """Sum up the updates that outputs' logs needn't keep apart by the file's `keep`, and commit that; return the claims that prevent it or were passed."""
     from ddcli.circuit.retention import claimed_logs, kept_logs
-    from ddcli.job.inputs import find_time
     from ddcli.sinks.log_compaction import pays, sum_up
 
     manifest = state.manifest
@@ -383,7 +374,6 @@ def _record(state: State, request: Request, began: datetime, started: float, sum
     timed = replace(summary, seconds=clock.perf_counter() - started)
     if not summary.changed:
         return timed
-    from ddcli.engine.counts import Counts
     from ddcli.store.state.runs import RunRecord, write_run
 
     assert state.manifest is not None, "a run that changed something has committed"

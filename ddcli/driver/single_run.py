@@ -28,7 +28,7 @@ from ddcli.job.request import error_directory, late_directory
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import SideLogs, seen
-from ddcli.sources.arrangement_input import imported
+from ddcli.sources.arrangement_input import claim_logs, imported
 from ddcli.sources.readers import InputSlice, columns_read, take, take_in_parts
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -251,8 +251,6 @@ class SingleRun(DataflowRun):
     def _claim_logs(self, committed: Manifest) -> None:
         """Record the frontier up to which logs of other pipelines are taken."""
         if logs := [name for name, reader in self.readers.items() if reader.listing.growing]:
-            from ddcli.sources.arrangement_input import claim_logs
-
             paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
             claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
 

@@ -20,6 +20,7 @@ from ddcli.job.summary import plural
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.tables.file_identity import is_file
 from ddcli.store.tables.input_path import PRIVATE, places_of
 from ddcli.store.tables.inventory import list_input, unmoved
 
@@ -118,8 +119,6 @@ def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
         moved = [place for place, target in targets.items() if real(target).is_relative_to(directory)]
         if not moved:
             continue
-        from ddcli.store.tables.file_identity import is_file
-
         try:
             one_by_one(lambda place: move(files, place, targets[place], partial(is_file, found[place])), moved)  # noqa: B023 - done before the next input
         except EngineError as error:

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ddcli.errors import InputError, StateError, Text
-from ddcli.expressions.csv_dialect import is_named
+from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.sources.input_format import format_of
 from ddcli.store.log.schema import LogSchema, PinnedColumns, columns_from_paths, columns_of_file
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, TEXTS, Footers, name_of_kind
-from ddcli.store.tables.compression import bare
+from ddcli.store.tables.compression import Damage, bare
 from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
+from ddcli.store.tables.input_path import types_of_partitions
 from ddcli.store.tables.wider_types import wider
 
 if TYPE_CHECKING:
@@ -201,12 +202,7 @@ def columns_in_state(given: InputSpec, entry: InputEntry) -> PinnedColumns | Non
 
 def infer_columns(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the types that all values of some files have, and the doubts about them; a column may be null unless it is a key, a time or a diff."""
-    from ddcli.expressions.csv_dialect import DEFAULT
-    from ddcli.sources.input_format import format_of
-    from ddcli.store.log.schema import columns_from_paths
     from ddcli.store.tables.column_types import NO_VALUE, columns_of
-    from ddcli.store.tables.compression import bare
-    from ddcli.store.tables.input_path import types_of_partitions
 
     dialect = given.csv or DEFAULT
     is_csv = name_of_kind(paths[0]) == CSV
@@ -235,8 +231,6 @@ def infer_columns(given: InputSpec, listing: Listing, paths: list[Path]) -> tupl
 def _refuse_other_look(path: Path, dialect: Dialect) -> None:
     """Raise InputError for CSV that looks as if it were written otherwise than the input's options state."""
     from ddcli.store.tables.column_types import look_of
-    from ddcli.store.tables.compression import bare
-    from ddcli.store.tables.csv_records import refuse_encoding
 
     refuse_encoding(path, dialect)
     look = look_of(path, dialect)
@@ -265,8 +259,6 @@ def _refuse_other_look(path: Path, dialect: Dialect) -> None:
 
 def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
     """Return the first rows of a file by column; for events the rows of the table."""
-    from ddcli.store.tables.compression import Damage
-
     if name_of_kind(path) == NDJSON:
         try:
             objects = first_objects(path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
+from ddcli.expressions.moments import iso
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
@@ -144,8 +145,6 @@ def _as_iso(log: Format, name: str, text: str | None) -> str | None:
     if form is None or text is None:
         return text
     import polars as pl
-
-    from ddcli.expressions.moments import iso
 
     found: str | None = pl.select(iso(pl.lit(text), form)).item()
     return found or text

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, suggestion
+from ddcli.expressions.types import parse_schema
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock, locked
@@ -87,7 +88,6 @@ class Shared:
 
     def schema(self, time: Sequence[str]) -> LogSchema:
         """Return its columns, the key's first; its time is called as the reader's, if that has as many coordinates."""
-        from ddcli.expressions.types import parse_schema
         from ddcli.store.log.schema import LogSchema
 
         columns, kinds = (parse_schema(texts) for texts in (self.entry.schema, self.manifest.cache["time"]))

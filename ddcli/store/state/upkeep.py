@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import DdError, LockedError, StateError, UsageError, did_you_mean, suggestion
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import POOLED, parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
@@ -296,8 +296,6 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
 
 def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
     """Return the arrangements with columns that are hashed: the order of their rows depends on the secret."""
-    from ddcli.expressions.types import POOLED
-
     return {
         name: entry
         for name, entry in manifest.arrangements.items()
