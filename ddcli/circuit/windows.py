@@ -19,7 +19,6 @@ from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ga
 from ddcli.engine.operators.reduce_evaluate import Sums
 from ddcli.engine.operators.reduce_instances import Instances
 from ddcli.engine.operators.reduce_replay import Replay
-from ddcli.engine.operators.running_windows import Continued
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type
@@ -361,7 +360,7 @@ class ContinuedCalls(WindowCalls):
         """Return the number of lanes that a mark has behind its place."""
         return self.counts + len(self.own)
 
-    def over(self, given: GatheredGroups, before: Carry) -> Continued:
+    def over(self, given: GatheredGroups, before: Carry) -> tuple[Lanes, Lanes]:
         """Return the result's rows, and the calls' states at the last row of each place."""
         rows, placed = self.placed(given)
         groups = rows[placed.first[:-1], 0]
@@ -379,7 +378,7 @@ class ContinuedCalls(WindowCalls):
         columns = [rows[last, : 1 + self.order], out[last][:, [1 + each for each in self.own]]]
         if self.counts:
             columns.insert(1, number[last, None])
-        return Continued(out, np.ascontiguousarray(np.concatenate(columns, axis=1)))
+        return out, np.ascontiguousarray(np.concatenate(columns, axis=1))
 
     def in_order(self, rows: Lanes) -> tuple[Lanes, Mask]:
         """Return rows in the order of the window, that is backwards where its frames reach to the end."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -60,16 +60,12 @@ define ptr @all_notes() {
 """LLVM's: see https://llvm.org/docs/LangRef.html."""
 
 
-class _Function(Protocol):
-    def __call__(self) -> int | None: ...
-
-
 class Functions(NamedTuple):
     """The addresses of the functions that polars calls, and the function that returns the last note of the arrays that came back since its last call."""
 
     array_came_back: int
     schema_came_back: int
-    all_notes: _Function
+    all_notes: Callable[[], int | None]
 
 
 _lent: dict[int, tuple[ctypes.c_int64, object]] = {}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.operators import running_windows
 from ddcli.engine.operators.reduce_aggregates import GatheredGroups
-from ddcli.engine.operators.running_windows import Carry, Continued, Running
+from ddcli.engine.operators.running_windows import Carry, Running
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from tests.draws import many
@@ -31,7 +31,7 @@ class Sums:
     def __init__(self) -> None:
         self.seen = 0
 
-    def over(self, given: GatheredGroups, before: Carry) -> Continued:
+    def over(self, given: GatheredGroups, before: Carry) -> tuple[np.ndarray, np.ndarray]:
         rows, places = [], []
         self.seen += int(np.maximum(given.rows[:, -1], 0).sum())
         for instance in range(len(given.times)):
@@ -45,7 +45,7 @@ class Sums:
                     number += 1
                     rows.append((instance, place, value, number, group, total, most, 1))
                 places.append((instance, place, number, group, total, most))
-        return Continued(
+        return (
             np.array(rows, np.int64).reshape(-1, self.width + 2),
             np.array(places, np.int64).reshape(-1, 2 + self.carried),
         )
@@ -94,7 +94,7 @@ def at_time(rows, time):
         calls = Sums()
         given = GatheredGroups(np.array([[key]]), np.zeros((1, 1), np.int64), seen)
         nothing = Carry(np.zeros((1, 4), np.int64), np.zeros(1, np.int64))
-        found.update((key, *row[1:-1]) for row in calls.over(given, nothing).rows.tolist())
+        found.update((key, *row[1:-1]) for row in calls.over(given, nothing)[0].tolist())
     return found
 
 

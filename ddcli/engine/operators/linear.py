@@ -60,10 +60,6 @@ Lane = int | Constant | Inverted | Plus
 """The source of a lane of the result: a lane of the input, unchanged, inverted or with a number added, or a constant."""
 
 
-class OutOfRangeError(Exception):
-    """A sum leaves 64 bits."""
-
-
 def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
     """Write the first columns of `out` from the lanes of `updates`."""
     for at, lane in enumerate(lanes):
@@ -78,11 +74,11 @@ def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
 
 
 def _add(lane: np.ndarray, number: int, out: np.ndarray) -> None:
-    """Write lane + number, in place or elsewhere. Raises OutOfRangeError."""
+    """Write lane + number, in place or elsewhere. Raises OverflowError."""
     if len(lane):
         each = lane.tolist() if len(lane) <= kernels.FEW else (int(lane.min()), int(lane.max()))
         if min(each) + number < LEAST or max(each) + number > GREATEST:
-            raise OutOfRangeError
+            raise OverflowError
         np.add(lane, number, out=out)
 
 
@@ -140,7 +136,7 @@ class Permute(Operator):
                     return self._refused(deltas, interval) if sums is None else Delta(sums, distinct)
                 return Delta(delta.updates if self._same else kernels.take(delta.updates, self._order), distinct)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
-        except OutOfRangeError:
+        except OverflowError:
             return self._refused(deltas, interval)
 
     def _refused(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

@@ -9,7 +9,7 @@ something, they are emitted as of that step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.rounds import Interval, Rounds
-    from ddcli.engine.trace.spine import Trace
+    from ddcli.engine.trace.spine import Batch, Trace
 
 
 TOGETHER = 1 << 16
@@ -37,18 +37,10 @@ class Answers(NamedTuple):
     reasons: np.ndarray
 
 
-class KeptRows(Protocol):
-    """A batch of rows that another trace holds."""
-
-    def matrix(self) -> np.ndarray: ...
-
-    def for_keys(self, keys: np.ndarray, spared: Sequence[int] = ()) -> np.ndarray: ...
-
-
 class FormerAnswers(NamedTuple):
     """The results that an earlier plan of the state has kept: read instead of a call. `whole`: all stay, and not only the results of records that come again."""
 
-    batches: Sequence[KeptRows] = ()
+    batches: Sequence[Batch] = ()
     whole: bool = True
 
 

@@ -23,21 +23,22 @@ A reduction to first records is one call where it evaluates few groups, as in mo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels.revisit import first_again
 from ddcli.engine.operators.reduce_instances import Due
-from ddcli.engine.operators.sweep import Sweep
+from ddcli.engine.operators.sweep import Sweep, WholeGroups
 from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.operators.groups import Threshold
+    from ddcli.engine.operators.reduce import Reader, Reduce
     from ddcli.engine.operators.reduce_replay import Search
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.times import Time
@@ -148,16 +149,6 @@ RUNS = 12
 """The most runs of copied rows."""
 
 
-class WalkedGroups(NamedTuple):
-    """Some whole groups."""
-
-    updates: Lanes
-
-    def batches_for(self, keys: Lanes) -> list[Lanes]:
-        """Return the groups."""
-        return [self.updates]
-
-
 class Walk:
     """The remembered histories of touched groups in each of the `traces`, for an interval."""
 
@@ -173,7 +164,7 @@ class Walk:
 
     def groups(
         self, keys: Lanes, delta: Lanes, interval: Interval, *, due: bool
-    ) -> tuple[list[WalkedGroups], Lanes, list[tuple[Rounds, Lanes]]] | None:
+    ) -> tuple[list[WholeGroups], Lanes, list[tuple[Rounds, Lanes]]] | None:
         """Return the groups of sorted, distinct keys of each trace as of the current round, whether each is to be evaluated, and the later rounds in which they change; None where their histories are too long.
 
         A group that was touched earlier is as before the interval where all its changes have cancelled since then,
@@ -188,7 +179,7 @@ class Walk:
         found = kernels.walk(keys, inputs, output, delta, since, rounds, marks, FEW)
         if found is None:
             return None
-        held = [WalkedGroups(rows) for rows in found[:2]][-len(self.traces) :]
+        held = [WholeGroups([rows]) for rows in found[:2]][-len(self.traces) :]
         rest = found[2]
         live = marks > 0
         split = split_rounds(rest[live[rest[:, -1]]], 0, len(rounds)) if len(rest) else ()
@@ -232,13 +223,6 @@ NEVER = 2**63 - 1
 SHORT = 32
 
 
-class Evaluate(Protocol):
-    """A reduction over traces without rounds."""
-
-    def step(self, delta: Lanes, *, output: Reader, inputs: Reader, due: Due) -> tuple[Lanes, Lanes]:
-        """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
-
-
 class Memo(NamedTuple):
     """The knowledge of a reduction about the rounds in which it was stepped: the earliest new times, and the latest."""
 
@@ -268,7 +252,9 @@ class IterativeReduce:
         self._around: tuple[Frontier, Frontier] | None = None
         self._first, self._last = Frontier(), 0
 
-    def step(self, reduce: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
+    def step(
+        self, reduce: Reduce | Threshold, delta: Lanes, due: Lanes | None, interval: Interval
+    ) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
 
         `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier

@@ -60,13 +60,6 @@ class Carry(NamedTuple):
     known: Lanes
 
 
-class Continued(NamedTuple):
-    """The rows [instance | lanes | 1] of a result, and the state after the last row of each place [instance | order | state]; by instance, then in order."""
-
-    rows: Lanes
-    places: Lanes
-
-
 class RunningCalls(Protocol):
     """The calls of a window: `width` lanes for each row, and `carried` lanes of its state after the row. `circuit` implements them."""
 
@@ -76,8 +69,11 @@ class RunningCalls(Protocol):
     @property
     def carried(self) -> int: ...
 
-    def over(self, given: GatheredGroups, before: Carry) -> Continued:
-        """Return the window's result over rows of instances, each continued from its state before."""
+    def over(self, given: GatheredGroups, before: Carry) -> tuple[Lanes, Lanes]:
+        """Return the window's result over rows of instances, each continued from its state before, and the states; by instance, then in order.
+
+        The result are rows [instance | lanes | 1], the states those after the last row of each place, [instance | order | state].
+        """
 
 
 class Running:

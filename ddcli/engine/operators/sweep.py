@@ -28,14 +28,14 @@ CANCELLED = 2
 """The ratio of appended rows to those left by consolidation from which on they are consolidated: groups are read again and again."""
 
 
-class AppendedRounds(NamedTuple):
-    """The updates appended to a trace in this interval, with their rounds; without these they need not be consolidated."""
+class WholeGroups(NamedTuple):
+    """Matrices that are read whole: those of some groups, or the updates that were appended to a trace in this interval, with their rounds."""
 
-    trace: Trace
+    matrices: list[Lanes]
 
     def batches_for(self, keys: Lanes) -> list[Lanes]:
         """Return all of them."""
-        return self.trace.runs
+        return self.matrices
 
 
 class Sweep:
@@ -72,7 +72,7 @@ class Sweep:
     @property
     def readers(self) -> Sequence[Reader]:
         """Return the readers of the groups of each history up to the current round, without its new updates."""
-        return self._working or [AppendedRounds(trace) for trace in self.histories]
+        return self._working or [WholeGroups(trace.runs) for trace in self.histories]
 
     def move(self, keys: Lanes, rounds: Rounds) -> tuple[list[Lanes], list[tuple[Rounds, Lanes]]]:
         """Move to the current rounds, in which `keys` are evaluated.
