@@ -377,7 +377,7 @@ class _Assembly:
         self.outside.handle(node)
         if isinstance(node, physical.Arrangement):
             arranged = self.outside.operators.arranged[node.fingerprint]
-            shards = self.shards(lambda shard: Entered(arranged[shard]))
+            shards = self.shards(lambda shard: Entered(arranged[shard].trace))
             nt = self.operators.times + level(node)
             layout = Layout(node.schema)
             handle = self.scope.fed(shards, layout.width + nt + 1, layout)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ddcli.circuit.context import CircuitContext
     from ddcli.circuit.linear import CallTurns
     from ddcli.engine.operators.base import Operator
-    from ddcli.engine.operators.join import Joinable
+    from ddcli.engine.operators.join import Readable
+    from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.running_windows import RunningWindow
     from ddcli.engine.pool import Pool
@@ -176,7 +177,7 @@ class Operators:
         filters = [FilterStep(condition) for condition in node.conditions]
         asked = Layout(whole.schema).take(asked_columns(whole.schema, filters))
         keep = keeping(whole.schema, filters, self.pool(shard))
-        return Filtered(self.arranged[whole.fingerprint][shard], keep, asked)
+        return Filtered(self.arranged[whole.fingerprint][shard].trace, keep, asked)
 
     @operator.register(physical_joins.EquiJoin)
     def _(self, node: physical_joins.EquiJoin, shard: int) -> Operator:
@@ -189,9 +190,8 @@ class Operators:
         offset = {"left": 0, "right": lanes["left"].width - nk}
         found = [(side, lane) for _, side, source in node.columns for lane in lanes[side].lanes(source)]
         take = [lane if lane < nk else lane + offset[side] for side, lane in found]
-        return Join(
-            self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take, self._room(node)
-        )
+        one, other = (self.arranged[side.fingerprint][shard].trace for side in (left, right))
+        return Join(one, other, take, self._room(node))
 
     @operator.register(physical_joins.HalfJoin)
     def _(self, node: physical_joins.HalfJoin, shard: int) -> Operator:
@@ -277,7 +277,7 @@ class Operators:
             return _reporting(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
-        return _reporting(Local(near, self.own_arranged(node, shard)), node, pool)
+        return _reporting(Local(near, self.inputs(node, shard)), node, pool)
 
     @operator.register(windows.RunningGroup)
     def _(self, node: windows.RunningGroup, shard: int) -> Operator:
@@ -295,7 +295,7 @@ class Operators:
         key, values = split_layout(arranged)
         running = Running(key.width, values.width, calls.order, calls)
         marks = self.trace(node, key, mark_layout(node), shard)
-        return _reporting(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
+        return _reporting(RunningWindow(running, self.inputs(node, shard), marks), node, pool)
 
     @operator.register(asof.AsofGroup)
     def _(self, node: asof.AsofGroup, shard: int) -> Operator:
@@ -314,18 +314,18 @@ class Operators:
         sizes = (key.width, values.width, node.lanes, right)
         join = AsofJoin(*sizes, ranked if hashed else None, inner=node.inner, strict=node.strict)
         if self.scope.nt == 1:
-            return Local(join, self.own_arranged(node, shard))
+            return Local(join, self.inputs(node, shard))
         return self.group(node, arranged.key, [Gather(join.width, join.gathered, single=False)], shard)
 
     @operator.register(groupings.Threshold)
     def _(self, node: groupings.Threshold, shard: int) -> Operator:
-        arranged = self.own_arranged(node, shard)
+        inputs = self.inputs(node, shard)
         threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
         if self.scope.nt == 1:
-            return Local(threshold, arranged)
+            return Local(threshold, inputs)
         record = tuple(node.schema)
         output, waiting = self.output_trace(node, record, shard), self.waiting(node, record, shard)
-        return Group(threshold, arranged, output, waiting, self.scope.depth)
+        return Group(threshold, inputs, output, waiting, self.scope.depth)
 
     @property
     def times(self) -> int:
@@ -337,17 +337,17 @@ class Operators:
         key = Layout({name: node.schema[name] for name in by})
         reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found, chunk=chunk)
         output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
-        return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
+        return Group(reduce, self.inputs(node, shard), output, waiting, self.scope.depth)
 
-    def looked_up(self, node: physical_joins.RowLookup, shard: int) -> Joinable:
-        """Return the arrangement in which updates are looked up."""
-        return self.arranged[node.arranged.fingerprint][shard]
+    def looked_up(self, node: physical_joins.RowLookup, shard: int) -> Readable:
+        """Return the trace in which updates are looked up."""
+        return self.arranged[node.arranged.fingerprint][shard].trace
 
-    def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
-        """Return the arrangement that a reduction reads. It is in this scope: a reduction of a collection from outside would be outside."""
+    def inputs(self, node: Node, shard: int) -> Reader:
+        """Return the trace that a reduction reads. It is in this scope: a reduction of a collection from outside would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
         assert not isinstance(arranged, Entered | Filtered)
-        return arranged
+        return arranged.trace
 
     def trace(self, node: Node, key: Layout, value: Layout, shard: int) -> Trace:
         self._check_kept(node)

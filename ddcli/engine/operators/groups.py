@@ -13,7 +13,7 @@ it is not: at an interesting time that the last step only announced, the output 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -162,14 +162,6 @@ class Negative(StatefulOperator):
             self.found(rejected)
 
 
-class Indexed(Protocol):
-    """An operator that keeps the input of a reduction, arranged by its groups."""
-
-    @property
-    def trace(self) -> Reader:
-        """Return the trace as of before the step."""
-
-
 class Group(StatefulOperator):
     """A reduction that reads the rows of its groups from an arrangement, in a loop of `depth`. Its trace holds its output.
 
@@ -179,18 +171,17 @@ class Group(StatefulOperator):
     def __init__(
         self,
         reduce: Reduce | Threshold,
-        arranged: Indexed | None,
+        inputs: Reader | None,
         trace: Trace,
         waiting: DelayedRows | None = None,
         depth: int = 0,
     ):
         super().__init__(trace)
         self.reduce = reduce
-        self.arranged = arranged
+        self.inputs: Reader = trace if inputs is None else inputs
         self.waiting = waiting
         self.traces = (trace, waiting.trace) if waiting else (trace,)
         if depth:
-            inputs = arranged.trace if arranged else None
             assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
             from ddcli.engine.operators.revisit import IterativeReduce
 
@@ -211,11 +202,10 @@ class Group(StatefulOperator):
         updates = deltas[0].updates
         seeds = self._seeds(interval) if self.waiting else None
         if self.revisiting:
-            self.batch, pending = self.revisiting.step(self.reduce, updates, seeds, interval)
+            self.batch, pending = self.revisiting.step(self.reduce.step, updates, seeds, interval)
         else:
-            inputs = self.arranged.trace if self.arranged else self.trace
             due = Due(seeds, interval.upper.elements)
-            self.batch, pending = self.reduce.step(updates, output=self.trace, inputs=inputs, due=due)
+            self.batch, pending = self.reduce.step(updates, output=self.trace, inputs=self.inputs, due=due)
         if self.waiting and len(pending):
             self.waiting.exchange(interval, np.concatenate([pending, np.ones((len(pending), 1), np.int64)], axis=1))
         return Delta(self.batch, distinct=True)
@@ -296,9 +286,9 @@ class Local(Operator):
     It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
     """
 
-    def __init__(self, near: Neighbours | AsofJoin | Threshold, arranged: Indexed):
+    def __init__(self, near: Neighbours | AsofJoin | Threshold, inputs: Reader):
         self.near = near
-        self.arranged = arranged
+        self.inputs = inputs
 
     @property
     def rows_read(self) -> int:
@@ -306,5 +296,5 @@ class Local(Operator):
         return self.near.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        found = self.near.step(deltas[0].updates, self.arranged.trace)
+        found = self.near.step(deltas[0].updates, self.inputs)
         return Delta(found.updates if isinstance(found, Reduced) else found, distinct=True)

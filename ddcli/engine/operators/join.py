@@ -94,9 +94,8 @@ class Entered(Operator):
 
     seals = True
 
-    def __init__(self, source: Joinable):
-        self.source = source
-        self.trace = EnteredTrace(source.trace)
+    def __init__(self, source: Readable):
+        self.trace = EnteredTrace(source)
         self.batch = self.trace.fresh
 
     def restart(self) -> None:
@@ -151,14 +150,6 @@ class Readable(Protocol):
         """
 
 
-class Joinable(Protocol):
-    """An operator that a join can read: an arrangement, of this scope or from outside."""
-
-    @property
-    def trace(self) -> Readable:
-        """Return the trace as of before the step."""
-
-
 class PairRoom:
     """The bytes of rows that joins emit at once: `each` shard a part of its rows, or all shards of a join together, all of theirs."""
 
@@ -183,21 +174,21 @@ class Join(Operator):
     entered a loop has fewer time lanes than the other.
     """
 
-    def __init__(self, left: Joinable, right: Joinable, take: Sequence[int], room: PairRoom | None = None):
+    def __init__(self, left: Readable, right: Readable, take: Sequence[int], room: PairRoom | None = None):
         self.left = left
         self.right = right
-        self.nk = left.trace.nk
-        self.nt = left.trace.nt, right.trace.nt
+        self.nk = left.nk
+        self.nt = left.nt, right.nt
         self.take = np.array(take, np.int64)
         self.room = room
         self._pairs = kernels.JoinOfFew(self.nk, self.nt, self.take)
-        data, taken = self.nk + left.trace.nv, frozenset(take)
+        data, taken = self.nk + left.nv, frozenset(take)
         self._spared = (
             [lane for lane in range(self.nk, data) if lane not in taken],
-            [self.nk + at for at in range(right.trace.nv) if data + at not in taken],
+            [self.nk + at for at in range(right.nv) if data + at not in taken],
         )
         # Only where all lanes are kept do equal matches imply equal values on either side.
-        self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
+        self._keeps_all = set(take) == set(range(self.nk + left.nv + right.nv))
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right, lefts, rights = self._sides(deltas)
@@ -230,10 +221,10 @@ class Join(Operator):
     def _sides(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, np.ndarray, Sequence[Rows], Sequence[Rows]]:
         """Return the new rows of both sides, the rows before that the right ones meet, and all rows that the left ones meet."""
         left, right = deltas[0].updates, deltas[1].updates
-        rights = self.right.trace.matching(kernels.leading(left), self._spared[1]) if len(left) else []
+        rights = self.right.matching(kernels.leading(left), self._spared[1]) if len(left) else []
         if len(left) and len(right):
             rights = [*rights, right]
-        lefts = self.left.trace.matching(kernels.leading(right), self._spared[0]) if len(right) else []
+        lefts = self.left.matching(kernels.leading(right), self._spared[0]) if len(right) else []
         return left, right, lefts, rights
 
     def _is_distinct(self, right: np.ndarray, lefts: Sequence[Rows], rights: Sequence[Rows]) -> bool:
@@ -248,22 +239,22 @@ class RowLookup(Operator):
     arrangement's: it continues in the values of the rows, which are sorted by these, too.
     """
 
-    def __init__(self, lanes: Sequence[int] | None, source: Joinable, nk: int, *, new: bool):
+    def __init__(self, lanes: Sequence[int] | None, source: Readable, nk: int, *, new: bool):
         self.lanes = None if lanes is None else tuple(lanes)
         self.source = source
         self.nk = nk
-        self.nt = source.trace.nt
+        self.nt = source.nt
         self.new = new
 
     def found(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, Sequence[Rows]]:
         """Return the updates, sorted, and matrices that have the rows of their keys; none where there are no updates."""
         updates, fresh = deltas[0].updates, deltas[1].updates
         own = self.new and len(fresh)
-        if not len(updates) or not (own or self.source.trace.rows):
+        if not len(updates) or not (own or self.source.rows):
             return updates, []
         if self.lanes is not None:
             updates = kernels.consolidate(permute(updates, self.lanes, self.nt + 1))
-        others = self.source.trace.matching(updates)
+        others = self.source.matching(updates)
         return updates, [*others, fresh] if own else others
 
 
@@ -277,7 +268,7 @@ class HalfJoin(RowLookup):
     def __init__(
         self,
         lanes: Sequence[int] | None,
-        source: Joinable,
+        source: Readable,
         nk: int,
         take: Sequence[int],
         *,

@@ -35,10 +35,9 @@ from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.engine.operators.groups import Threshold
-    from ddcli.engine.operators.reduce import Reader, Reduce
+    from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_replay import Search
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.times import Time
@@ -253,11 +252,11 @@ class IterativeReduce:
         self._first, self._last = Frontier(), 0
 
     def step(
-        self, reduce: Reduce | Threshold, delta: Lanes, due: Lanes | None, interval: Interval
+        self, evaluate: Callable[..., tuple[Lanes, Lanes]], delta: Lanes, due: Lanes | None, interval: Interval
     ) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
 
-        `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier
+        `evaluate` is the step of a reduction over traces without rounds. `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier
         intervals left to be evaluated in this round.
         """
         rounds = interval.rounds
@@ -297,7 +296,7 @@ class IterativeReduce:
             inputs, output = sweep.readers[0], sweep.readers[-1]
         ahead = self._ahead(delta[:, end - 1], some_seeds=seeds is not None)
         evaluated = Due(seeds, interval.upper.elements, ahead)
-        updates, pending = reduce.step(delta, output=output, inputs=inputs, due=evaluated)
+        updates, pending = evaluate(delta, output=output, inputs=inputs, due=evaluated)
         if sweep:
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ddcli.engine.columns import Lanes
-    from ddcli.engine.operators.groups import Indexed
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import GatheredGroups
     from ddcli.engine.rounds import Interval
@@ -378,11 +377,11 @@ def _differences(instances: Instances, rows: Lanes) -> Lanes:
 class RunningWindow(StatefulOperator):
     """A window that continues from row to row. Reads an arrangement in its order; its trace holds its marks."""
 
-    def __init__(self, running: Running, arranged: Indexed, trace: Trace):
+    def __init__(self, running: Running, inputs: Reader, trace: Trace):
         super().__init__(trace)
         self.running = running
-        self.arranged = arranged
+        self.inputs = inputs
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        updates, self.batch = self.running.step(deltas[0].updates, self.arranged.trace, self.trace)
+        updates, self.batch = self.running.step(deltas[0].updates, self.inputs, self.trace)
         return Delta(updates, distinct=True)

@@ -29,7 +29,7 @@ CANCELLED = 2
 
 
 class WholeGroups(NamedTuple):
-    """Matrices that are read whole: those of some groups, or the updates that were appended to a trace in this interval, with their rounds."""
+    """Matrices that are read whole: the rows of some groups, or the updates that were appended to a trace in this interval, with their rounds."""
 
     matrices: list[Lanes]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ddcli.engine.columns import Lanes
-    from ddcli.engine.operators.join import Joinable, Readable
+    from ddcli.engine.operators.join import Readable
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Batch
 
@@ -274,8 +274,8 @@ class Imported(Operator):
 class Filtered(Operator):
     """Pass on the rows of an arrangement's batch that `keep` keeps, which reads the lanes `asked`, in their order; its trace is filtered the same way."""
 
-    def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
-        self.trace = FilteredTrace(source.trace, keep, asked)
+    def __init__(self, source: Readable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
+        self.trace = FilteredTrace(source, keep, asked)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         return Delta(self.trace.keep(deltas[0].updates), distinct=True)
