@@ -368,7 +368,7 @@ class CallTurns:
         if self.left is None:
             return
         if count > self.left:
-            raise MisshapenError(f"may be called for {self.calls} records in a run, by its `calls`, and more are new")
+            raise MisshapenError(f"was not called, as the run had used up its `calls: {self.calls}`,")
         self.left -= count
 
 

@@ -309,7 +309,22 @@ def test_records_beyond_the_budget_wait_for_the_next_run(remembering):
     assert len(calls()) == 7
     failed = pl.read_parquet(shop.folder / ".dd/p/errors/*.parquet")
     assert failed["diff"].sum() == 0
-    assert "may be called for 2 records in a run" in failed["error"][0]
+    assert "m:each was not called, as the run had used up its `calls: 2`, for the row {'k': " in failed["error"][0]
+
+
+def test_records_whose_calls_fail_hold_up_no_others(remembering):
+    """New records come first, and of those that wait others at each time, so that each has its turn."""
+    shop, calls = remembering
+    edit(shop, "memo: true", "memo: true, calls: 2")
+    for records in ([3, 7, 11], [4, 5], [8, 9, 10]):
+        before = len(calls())
+        add(shop, [(k, "a") for k in records])
+        assert shop("run", "p.yaml").code == 0
+        assert {int(line.split()[0]) for line in calls()[before:]} <= {*records}
+    for k in (12, 13, 16, 17):
+        add(shop, [(k, "a")])
+        assert shop("run", "p.yaml").code == 0
+    assert {int(line.split()[0]) for line in calls()} >= {4, 5, 8, 9, 10, 12, 13, 16, 17}
 
 
 def test_a_call_that_fails_ends_a_run_without_a_quarantine(remembering):

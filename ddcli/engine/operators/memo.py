@@ -79,7 +79,7 @@ class MemoizedCalls(StatefulOperator):
             again = np.delete(waiting, range(nk, nk + self.waiting.trace.nv), axis=1)
             updates = kernels.consolidate(np.concatenate([updates, again]))
         keys = kernels.distinct_keys(updates, nk)
-        known, failed, reasons = self._answered(keys)
+        known, failed, reasons = self._answered(keys, kernels.distinct_keys(waiting, nk), now[0])
         if len(failed) or len(waiting):
             self._wait(updates, np.repeat(np.arange(len(keys)), _counts(keys, updates)), failed, reasons, waiting)
         some = known[:, nk] != 0
@@ -88,10 +88,11 @@ class MemoizedCalls(StatefulOperator):
         self.batch[:, -nt - 1 : -1] = now
         return Delta(out)
 
-    def _answered(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _answered(self, keys: np.ndarray, late: np.ndarray, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the results of records, in rows of the trace, those without an answer and their reasons; store the new ones.
 
-        All times are the least one, so a join with the records has the records' times.
+        All times are the least one, so a join with the records has the records' times. Records that wait come `late`, after the new ones, and begin elsewhere at
+        each `turn`: else records whose calls always fail might use up the calls of a run before it comes to the others.
         """
         nk, nt = self.trace.nk, self.trace.nt
         nothing = empty(nk + self.trace.nv + nt + 1)
@@ -116,9 +117,24 @@ class MemoizedCalls(StatefulOperator):
                 self.former = FormerAnswers()
             fresh.append(found)
         asked = np.flatnonzero(missing)
-        # The parts are in order: a part has greater records than the part before. Most functions return one result for a record.
-        new, filled = np.empty((len(asked), nothing.shape[1]), np.int64), 0
+        again = _counts(keys, late)[asked] > 0 if len(late) else np.zeros(len(asked), np.bool_)
+        first, then = asked[~again], asked[again]
+        start = turn % max(len(then), 1)
+        # In each group the parts are in order: a part has greater records than the part before.
+        groups = [group for group in (first, then[start:], then[:start]) if len(group)]
         failed, reasons = [asked[:0]], [empty(self.waiting.trace.nv)]
+        new = [self._called(keys, group, failed, reasons) for group in groups]
+        self.batch = kernels.merge([*fresh, *new])
+        order = np.argsort(numbers := np.concatenate(failed))
+        return kernels.merge([known, *new]), numbers[order], np.concatenate(reasons)[order]
+
+    def _called(
+        self, keys: np.ndarray, asked: np.ndarray, failed: list[np.ndarray], reasons: list[np.ndarray]
+    ) -> np.ndarray:
+        """Call for the records with these ascending numbers, and return the results, in rows of the trace; `failed` and `reasons` get the numbers of those without an answer, and why."""
+        nk, nt = self.trace.nk, self.trace.nt
+        # Most functions return one result for a record.
+        new, filled = np.empty((len(asked), nk + self.trace.nv + nt + 1), np.int64), 0
         for at in range(0, len(asked), TOGETHER):
             some = asked[at : at + TOGETHER]
             answers = self.call(kernels.take(keys, range(nk), some))
@@ -136,9 +152,7 @@ class MemoizedCalls(StatefulOperator):
             filled += len(consolidated)
             failed.append(some[answers.failed])
             reasons.append(answers.reasons)
-        new = new[:filled]
-        self.batch = kernels.merge([*fresh, new])
-        return kernels.merge([known, new]), np.concatenate(failed), np.concatenate(reasons)
+        return new[:filled]
 
     # --- records without an answer ------------------------------------------------------------------------------------
 
