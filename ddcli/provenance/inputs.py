@@ -23,7 +23,7 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import no_column
-from ddcli.plan import joins, logical, physical
+from ddcli.plan import joins, logical, physical, windows
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.sources.arrangement_input import SharedReader
 
@@ -104,7 +104,13 @@ class Restrictions:
         if self._read is None:
             return found
         if isinstance(node, logical.Upsert | logical.Snapshots):
-            return [self._of_keys(node, values, found[0])]
+            return [self._of_keys(node.inputs[0], node.key, values, found[0])]
+        if isinstance(node, windows.Window) and self._results is None:
+            (child,) = node.inputs
+            given = {name: value for name, value in values.items() if name in child.schema}
+            # A null is no key, but a partition.
+            by = [name for name in node.by if not child.schema[name].nullable]
+            return [self._of_keys(child, by, given, found[0])]
         if not isinstance(node, joins.BinaryNode) or not node.read_by:
             return found
         if not node.requires_partner:
@@ -120,11 +126,11 @@ class Restrictions:
             break
         return found
 
-    def _of_keys(self, table: logical.Upsert | logical.Snapshots, values: Values, found: Values) -> Values:
-        """Return the restriction of a table's rows: to all that have the key of one with the `values`."""
-        for name in table.key:
-            if name not in found and values and str(table.schema[name].required()) in EXACT:
-                keys = self._values(table.inputs[0], values, name)
+    def _of_keys(self, rows: Node, key: Iterable[str], values: Values, found: Values) -> Values:
+        """Return the restriction of a node's rows: to all that have the key of one with the `values`."""
+        for name in key:
+            if name not in found and values and str(rows.schema[name].required()) in EXACT:
+                keys = self._values(rows, values, name)
                 found |= {name: keys} if keys is not None else {}
         return found
 

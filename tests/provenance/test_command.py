@@ -524,6 +524,26 @@ def test_a_running_total_is_explained_by_the_nearest_rows_before_it(shop):
     assert record["updates"] == 20
 
 
+@pytest.mark.parametrize(("kind", "city", "read"), [("string", "c1", 12), ("string?", "", 60)])
+def test_a_window_asked_for_by_a_row_reads_the_rows_of_its_partition(shop, kind, city, read):
+    """Found through the join; a null partition is found among all rows."""
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  o: {path: o.csv, format: append, columns: {id: int64, c: int64, n: int64}}\n"
+        f"  c: {{path: c.csv, format: append, columns: {{c: int64, city: {kind}}}}}\ncollections:\n"
+        "  w: {sql: 'select id, sum(n) over (partition by city order by id rows 1 preceding) as s from o join c using (c)'}\n"
+        "outputs: {w: out/}\n",
+    )
+    shop.write("o.csv", "id,c,n\n" + "".join(f"{at},{at % 10},{at}\n" for at in range(50)))
+    shop.write(
+        "c.csv", "c,city\n" + "".join(f"{at},{'' if at % 5 == 1 and not city else f'c{at % 5}'}\n" for at in range(10))
+    )
+    answer = asked(shop, "p.yaml", "w", "id=41")
+    (record,) = answer["records"]
+    assert (record["record"], record["checked"], answer["read"]) == ({"id": 41, "s": 41 + 36}, True, read)
+    assert {leaf["record"]["id"] for leaf in leaves(record["reason"]) if "id" in leaf["record"]} == {41, 36}
+
+
 PLACED = """\
 name: placed
 inputs:
