@@ -136,11 +136,11 @@ def _follow(
             return False
         path = output_paths(request.state, manifest)[name]
         change_of = partial(_change, request, name, path, spec, manifest)
-        grown = _grown(known, log) if known is not None and known.log == identity else None
+        since = known if known is not None and known.log == identity else None
+        # The log has got columns or wider types since. Marks of older versions have no columns.
+        grown = since.columns if since is not None and since.columns not in ({}, log.schema) else None
         rewrites = grown is not None and any(grown[name] != kind for name, kind in log.schema.items() if name in grown)
-        newer = (
-            None if known is None or known.log != identity or rewrites else updates_after(path, log.files, known.upto)
-        )
+        newer = None if since is None or rewrites else updates_after(path, log.files, since.upto)
         if newer is None:
             target.check(None)
             known, newer = None, (list(log.files), 0)
@@ -162,11 +162,6 @@ def _follow(
         target.publish(number, change, known, announce)
         write_marks(directory, state.files, FollowerCommits(replace(coming, left=target.left()), None))
         return True
-
-
-def _grown(known: CommitRecord, log: OutputEntry) -> dict[str, str] | None:
-    """Return the columns of a log at a table's last commit, if it has got others or wider types since; None where it has the same, or an older version made the commit."""
-    return known.columns if known.columns and known.columns != log.schema else None
 
 
 def _with_certain_key(spec: TargetSpec, log: OutputEntry) -> TargetSpec:

@@ -12,7 +12,7 @@ import re
 from codecs import BOM_UTF8
 from collections import Counter
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -165,17 +165,21 @@ class TextKind(Kind):
     def __init__(self, declared: Schema, *, nested: bool = False, rounds: bool = False) -> None:
         self.declared, self.nested, self.rounds = declared, nested, rounds
         self._syntax = Syntax()
-        self._written = self._forms()
-        """The texts of columns that a cast reads in another form, in that form, and the values of lists and structs; null where there is none."""
-        self._typed = self._casts()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_written", "_typed")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._written = self._forms()
-        self._typed = self._casts()
+    @cached_property
+    def _written(self) -> dict[str, pl.Expr]:
+        """The texts of columns that a cast reads in another form, in that form, and the values of lists and structs; null where there is none."""
+        return self._forms()
+
+    @cached_property
+    def _typed(self) -> dict[str, pl.Expr]:
+        """The columns that are no text, as casts of it."""
+        return {
+            name: self._cast(name, kind).alias(name) for name, kind in self.declared.items() if kind.kind != "string"
+        }
 
     def _forms(self) -> dict[str, pl.Expr]:
         """Return the columns that a cast doesn't read as they are written."""
@@ -185,12 +189,6 @@ class TextKind(Kind):
 
         cast = partial(_cast, rounds=self.rounds)
         return {name: nested_value(pl.col(name), kind, cast) for name, kind in nested.items()}
-
-    def _casts(self) -> dict[str, pl.Expr]:
-        """Return the columns that are no text, as casts of it."""
-        return {
-            name: self._cast(name, kind).alias(name) for name, kind in self.declared.items() if kind.kind != "string"
-        }
 
     def _cast(self, name: str, kind: Type) -> pl.Expr:
         """Return a column as a cast of its text, null where that is refused."""
