@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ddcli.circuit.context import Traces
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.operators.base import Delta
-from ddcli.engine.rounds import Interval
-from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box, less_equal
-from ddcli.engine.trace.spine import Trace
 from ddcli.errors import UsageError
 from ddcli.expressions.tree import Column, FilterStep, MapStep, Step, text_of
 from ddcli.plan import logical, physical
@@ -321,28 +316,16 @@ class Finder:
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the output of a graph of one operator for records that exist from the wanted time on."""
-        from ddcli.circuit.graph import (
-            assemble,
-        )  # it imports all operators: an arrangement that answers by itself needs none
+        # It imports all operators: an arrangement that answers by itself needs none.
+        from ddcli.circuit.trial import Trial, as_of
 
-        nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
             node = logical.Consolidate((node,), node.schema)
-        assembled = assemble(
-            physical_graph({ANSWER: node}), Scope(nt), _Empty(nt), self.pool, lambda _label, _updates: None, self.kinds
-        )
-        fed: dict[str, Delta | list[Delta]] = {
-            f"given {at}": Delta(self._matrix(frame, assembled.layouts[f"given {at}"]))
-            for at, frame in enumerate(given)
-        }
-        upper = [time for time in box(tuple(value + 1 for value in self.at)) if BEYOND not in time]
-        deltas = assembled.step(fed, Interval(Frontier([(LEAST,) * nt]), Frontier(upper)))[ANSWER]
-        layout = assembled.outputs[ANSWER]
-        matrix = kernels.concat([np.empty((0, layout.width + nt + 1), np.int64), *(delta.updates for delta in deltas)])
-        matrix = np.array(matrix, order="C")  # a copy, as a trace may keep the step's result
-        matrix[:, layout.width : -1] = LEAST
-        summed = kernels.consolidate(matrix)
-        return decode(summed, layout, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))
+        trial = Trial(physical_graph({ANSWER: node}), self.kinds, self.pool)
+        fed = {f"given {at}": self._matrix(frame, trial.layouts[f"given {at}"]) for at, frame in enumerate(given)}
+        upper = Frontier(time for time in box(tuple(value + 1 for value in self.at)) if BEYOND not in time)
+        found = as_of(trial.close(upper, fed)[ANSWER], len(self.kinds), self.at)
+        return decode(found, trial.outputs[ANSWER], self.pool).with_columns(pl.Series(DIFF, found[:, -1].copy()))
 
     def _matrix(self, frame: pl.DataFrame, layout: Layout) -> np.ndarray:
         kinds = {name: kind.to_polars() for name, kind in layout.schema.items()}
@@ -359,16 +342,3 @@ def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
     if not columns:
         return pl.DataFrame(height=min(1, keys.height))
     return keys.select(pl.col(old).alias(new) for new, old in columns.items()).unique()
-
-
-@dataclass(frozen=True)
-class _Empty(Traces):
-    """The state of operators that have none: each trace is empty."""
-
-    nt: int
-
-    def trace(
-        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
-    ) -> Trace:
-        """Return an empty trace."""
-        return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.nt]))
