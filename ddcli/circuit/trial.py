@@ -18,7 +18,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.memo import FormerAnswers
 from ddcli.engine.rounds import Interval, before
 from ddcli.engine.scope import Scope
-from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.store.batch.file import batch_layout
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.input_format import InputFacts
@@ -105,6 +106,14 @@ class Trial(Traces):
         interval, self.frontier = Interval(self.frontier, upper), upper
         found = self._assembled.step({name: Delta(matrix) for name, matrix in fed.items()}, interval)
         return {name: self._consolidated(name, deltas) for name, deltas in found.items()}
+
+    def contents(self, at: Time, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Return each output's collection at a time, as `[data lanes | count]`, made of all input updates `fed` up to then.
+
+        The time may be the last possible. No other times may have been closed before.
+        """
+        upper = Frontier([time for time in box(tuple(value + 1 for value in at)) if BEYOND not in time])
+        return {name: as_of(matrix, self.times, at) for name, matrix in self.close(upper, fed).items()}
 
     def counts(self) -> Counts:
         """Return the counts of each operator in all steps so far."""

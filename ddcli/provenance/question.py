@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.circuit.trial import Trial, as_of, closed
+from ddcli.circuit.trial import Trial, closed
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import before
 from ddcli.engine.lanes import Layout
@@ -183,8 +183,8 @@ class Question:
 
     def contents_of(self, narrowed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Contents:
         """Return the collection after a run over updates as `narrowed` returns them, also of several calls together."""
-        found = self._trial(facts).close(before(self.time), narrowed)[""]
-        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known)
+        found = self._trial(facts).contents(self.time, narrowed)[""]
+        return Contents(found, self.node.schema, self.known)
 
     def narrowed(self, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Return updates in the columns that the plan reads, summed up at the question's time where that has the same result."""

@@ -17,7 +17,7 @@ from ddcli.circuit.trial import Trial, as_of
 from ddcli.engine import kernels
 from ddcli.engine.columns import NullInRequired
 from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
-from ddcli.engine.times import Frontier, Time, box
+from ddcli.engine.times import Frontier, Time
 from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.stage import FusedSteps
@@ -233,13 +233,8 @@ class EvaluatedPlan:
         nodes = [n for n in nodes if level(n) == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
         wanted = {n.fingerprint: n if n.schema else counted(n) for n in nodes}
         trial = Trial(lower(Graph(wanted)), kinds, values.pool, facts=facts, lenient=True, answers=values.answers)
-        found = trial.close(
-            box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
-        )
-        self._contents = {
-            name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
-            for name, matrix in found.items()
-        }
+        found = trial.contents(time, advanced({name: fed[name] for name in trial.layouts}, raw, time))
+        self._contents = {name: Contents(matrix, trial.outputs[name].schema, values) for name, matrix in found.items()}
         for node in nodes:
             if not node.schema:
                 matrix = self._contents[node.fingerprint].matrix[:, -1:]

@@ -16,7 +16,7 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.times import BEYOND, LEAST, Frontier, box, less_equal
+from ddcli.engine.times import LEAST, Frontier, less_equal
 from ddcli.errors import UsageError
 from ddcli.expressions.tree import Column, FilterStep, MapStep, Step, text_of
 from ddcli.plan import logical, physical
@@ -317,14 +317,13 @@ class Finder:
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the output of a graph of one operator for records that exist from the wanted time on."""
         # It imports all operators: an arrangement that answers by itself needs none.
-        from ddcli.circuit.trial import Trial, as_of
+        from ddcli.circuit.trial import Trial
 
         if isinstance(node, physical.Filtered):
             node = logical.Consolidate((node,), node.schema)
         trial = Trial(physical_graph({ANSWER: node}), self.kinds, self.pool)
         fed = {f"given {at}": self._matrix(frame, trial.layouts[f"given {at}"]) for at, frame in enumerate(given)}
-        upper = Frontier(time for time in box(tuple(value + 1 for value in self.at)) if BEYOND not in time)
-        found = as_of(trial.close(upper, fed)[ANSWER], len(self.kinds), self.at)
+        found = trial.contents(self.at, fed)[ANSWER]
         return decode(found, trial.outputs[ANSWER], self.pool).with_columns(pl.Series(DIFF, found[:, -1].copy()))
 
     def _matrix(self, frame: pl.DataFrame, layout: Layout) -> np.ndarray:

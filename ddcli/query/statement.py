@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from ddcli.circuit.trial import Trial, as_of
+from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import WholeInputs, before, bind_remembered
+from ddcli.driver.prepare import WholeInputs, bind_remembered
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.lanes import decode
-from ddcli.engine.times import BEYOND, Frontier
+from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.moments import in_zone
@@ -278,7 +278,7 @@ class _Statement:
             lower(Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient, answers=contents.answers
         )
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
-        found = as_of(trial.close(frontier_closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
+        found = trial.contents(self.at, fed)[ANSWER]
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
         shown = "the end" if BEYOND - 1 in self.at else format_time(self.at, self.kinds)
         return QueryAnswer(_in_order(rows, found[:, -1], bound.order), shown, notes)
@@ -304,11 +304,6 @@ class _Statement:
             raise UsageError("the inputs' progress has no last time that is closed", hint="choose one with --as-of")
         at = tuple(value - 1 for value in corners[0])
         return at, at
-
-
-def frontier_closing(at: Time) -> Frontier:
-    """Return the frontier that closes the times up to and including one, which may be the last possible."""
-    return Frontier([time for time in before(at) if BEYOND not in time])
 
 
 def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
