@@ -14,7 +14,7 @@ import pickle
 import tempfile
 from collections import defaultdict
 from dataclasses import field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -209,7 +209,7 @@ class _Partition:
         self.exchange = ShuffleExchange(files, self.stage.number, self.stage.end)
         with doing.stepping(self.exchange) as step:
             self.exchange.nest = step.nest
-            yield from self._shards(_with(first, rows), step, doing)
+            yield from self._shards(chain((first,), rows), step, doing)
         files.flush()
         doing.result.sent = files.sent
 
@@ -223,13 +223,12 @@ class _Partition:
                     yield row
                 if row.edge == FAILED:  # where Spark has put partitions together, it isn't the first
                     return
-                match row.edge:
-                    case -1:
-                        mark = row
-                    case -2:
-                        slices.append(pickle.loads(row.chunk))  # noqa: S301
-                    case index if index >= 0 and self._reads(stage, index):
-                        arrived[index].append(row.chunk)
+                if row.edge == MARK:
+                    mark = row
+                elif row.edge == TASK:
+                    slices.append(pickle.loads(row.chunk))  # noqa: S301
+                elif row.edge >= 0 and self._reads(stage, row.edge):
+                    arrived[row.edge].append(row.chunk)
             if stage.first:
                 for each in slices:
                     doing.step_slices(step, number, [each])
@@ -257,8 +256,3 @@ def _without_results(rows: Iterator[Row], results: list[Row]) -> Iterator[Row]:
             results.append(row)
         else:
             yield row
-
-
-def _with(first: Row, rows: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from rows
