@@ -68,7 +68,11 @@ def with_options(
     def keywords(function: Callable[[Path | str, RunOptions], RunSummary]) -> WithOptions[P]:
         @wraps(function)
         def called(path: Path | str, *args: P.args, **given: P.kwargs) -> RunSummary:
-            return function(path, options(*args, **given))
+            try:
+                chosen = options(*args, **given)
+            except TypeError as error:  # the caller knows the function's name, not that of its options
+                raise TypeError(str(error).replace(f"{options.__name__}.__init__", function.__name__)) from None
+            return function(path, chosen)
 
         return called
 

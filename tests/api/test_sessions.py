@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+import ddcli
 from ddcli.api import Dataflow
 from ddcli.errors import EngineError, InputError, UsageError
 from tests.draws import some
@@ -216,3 +217,8 @@ def test_an_interrupt_at_any_moment_of_a_step_loses_nothing_unnoticed(upserts):
         if at > lines + 3:
             break
     assert lines > 30, "a step has more lines than that"
+
+
+def test_a_wrong_option_of_a_run_is_reported_by_the_name_of_the_function_that_was_called(tmp_path):
+    with pytest.raises(TypeError, match=r"^run\(\) got an unexpected keyword argument 'inputs'$"):
+        ddcli.run(tmp_path / "p.yaml", inputs={})
