@@ -18,7 +18,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.memo import FormerAnswers
 from ddcli.engine.rounds import Interval, before
 from ddcli.engine.scope import Scope
-from ddcli.engine.times import BEYOND, LEAST, Frontier, box
+from ddcli.engine.times import BEYOND, LEAST, Frontier, up_to
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.store.batch.file import batch_layout
@@ -112,7 +112,7 @@ class Trial(Traces):
 
         The time may be the last possible. No other times may have been closed before.
         """
-        upper = Frontier([time for time in box(tuple(value + 1 for value in at)) if BEYOND not in time])
+        upper = Frontier([time for time in up_to(at) if BEYOND not in time])
         return {name: as_of(matrix, self.times, at) for name, matrix in self.close(upper, fed).items()}
 
     def counts(self) -> Counts:

@@ -13,7 +13,7 @@ from ddcli.circuit.traces import StateAnswers
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.pool import Pool, new_secret
-from ddcli.engine.times import BEYOND, Frontier, Time, box
+from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.job.inputs import (
     find_inputs,
     find_time,
@@ -140,11 +140,6 @@ class WholeInputs:
             elif given.key or given.negative != "allow":
                 found[name] = InputFacts(given, reader, truncations=reader.truncations(None, upper.elements))
         return found
-
-
-def before(time: Time) -> Frontier:
-    """Return the frontier that closes the times up to one."""
-    return box(tuple(value + 1 for value in time))
 
 
 def _latest(reader: Reader) -> Time | None:

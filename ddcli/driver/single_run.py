@@ -19,7 +19,7 @@ from ddcli.driver.step import pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.rounds import Interval
-from ddcli.engine.times import LEAST, Frontier, box
+from ddcli.engine.times import LEAST, Frontier, up_to
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.inputs import tags_of_exports
 from ddcli.job.options import time_text
@@ -178,7 +178,7 @@ class SingleRun(DataflowRun):
         # The first run begins at the frontier that every time is at or after.
         interval = Interval(Frontier(self.before or [(LEAST,) * nt]), self.upper)
         if self.only_corrects:
-            interval = Interval(self.upper, box(tuple(value + 1 for value in self.upper.as_time())))
+            interval = Interval(self.upper, up_to(self.upper.as_time()))
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
                 later = "may add to them" if reader.pinned.grows else "are held to them"

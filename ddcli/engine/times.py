@@ -71,6 +71,15 @@ def box(corner: Time) -> Frontier:
     return Frontier(elements)
 
 
+def up_to(time: Time) -> Frontier:
+    """Return the frontier that closes a time and all before it; times after it in some coordinate stay open.
+
+    >>> up_to((3, 4)) == box((4, 5))
+    True
+    """
+    return box(tuple(value + 1 for value in time))
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Frontier:
     """An antichain of times, in lexicographic order, so that equal frontiers are equal objects. False when closed."""

@@ -23,7 +23,7 @@ from ddcli.circuit.trial import Trial, closed
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import Pool, new_secret
-from ddcli.engine.times import LEAST, Frontier, box, join
+from ddcli.engine.times import LEAST, Frontier, join, up_to
 from ddcli.errors import DdError, InputError, SpecError
 from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.python_values import to_series
@@ -124,7 +124,7 @@ class Material:
                 if self.subject.spec.inputs[name].format == "snapshots":
                     times = reader.snapshot_times(None, ()) or [*engine_time(step.time, self.subject)]
                     snapshots.setdefault(name, set()).update(times)
-            upper = box(tuple(value + 1 for value in seen)).join(upper)
+            upper = up_to(seen).join(upper)
             self.uppers.append(upper)
         for name, tables in snapshots.items():
             self.facts[name].snapshots = sorted(tables)
@@ -448,13 +448,7 @@ def total(steps: Iterator[dict[str, Matrix]]) -> dict[str, Matrix]:
 
 def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
     """Return a frontier that closes the ordered `times` up to `time`, and no later ones."""
-    done = times[: times.index(time) + 1]
     upper = Frontier([(LEAST,) * len(time)])
-    for each in done:
-        upper = upper.join(_after(each))
+    for each in times[: times.index(time) + 1]:
+        upper = upper.join(up_to(each))
     return upper
-
-
-def _after(time: Time) -> Frontier:
-    """Return the frontier that closes a time and all before it; times after it in some coordinate stay open."""
-    return Frontier((LEAST,) * at + (value + 1,) + (LEAST,) * (len(time) - at - 1) for at, value in enumerate(time))

@@ -16,11 +16,11 @@ import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.ledgers import copy_directory
-from ddcli.driver.prepare import before
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT
 from ddcli.engine.lanes import Layout
+from ddcli.engine.times import up_to
 from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.tree import quoted
 from ddcli.job.request import newest_of, read_request, refuse_code
@@ -264,7 +264,7 @@ class _Rows:
     def _changed(self, name: str, at: int) -> list[Change]:
         """Return the changes of an output at a time; a record and the one that took its place are one change, as the same input rows matter to both."""
         log = self.search.logs[name]
-        frame = log.between(((at,),), before((at,)).elements, log.reader.scan()).collect()
+        frame = log.between(((at,),), up_to((at,)).elements, log.reader.scan()).collect()
         node = self.inputs.relations[self.inputs.request.spec.outputs[name].source.value].node
         by = [column for column in log.columns if _restricts(node, column)]
         lanes = self.search.lanes(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.trial import Trial, as_of
-from ddcli.driver.prepare import before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
+from ddcli.engine.times import up_to
 from ddcli.errors import NegativeAnswer, Span, SpecError, UsageError
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read, read_statement, tables_of
@@ -105,7 +105,7 @@ class Search:
                 f"the condition `{self.condition}` is {verdict.schema['verdict'].required()}, not true or false"
             )
         self.trial = Trial(lower(Graph({VALUE: value.node, VERDICT: verdict.node})), inputs.kinds, inputs.pool)
-        upper = () if self.until is None else before((self.until,)).elements
+        upper = () if self.until is None else up_to((self.until,)).elements
         self.fed = {}
         for name, layout in self.trial.layouts.items():
             slices = self.logs[name].reader.take(layout.names, None, upper).slices
@@ -113,7 +113,7 @@ class Search:
             nothing = np.empty((0, layout.width + 2), np.int64)
             self.fed[name] = parts[0] if len(parts) == 1 else np.concatenate([nothing, *parts])
         self.tick = max((int(matrix[:, -2].max()) for matrix in self.fed.values() if len(matrix)), default=0) + 1
-        self.history = self.trial.close(before((self.tick,)), self.fed)
+        self.history = self.trial.close(up_to((self.tick,)), self.fed)
         self.undo: dict[str, Matrix] = {}
         """What takes back the changes of the logs that are tried."""
 
@@ -177,7 +177,7 @@ class Search:
         for name, layout in self.trial.layouts.items():
             change = changes.get(name, np.empty((0, layout.width + 1), np.int64))
             fed[name] = np.ascontiguousarray(np.insert(change, layout.width, self.tick, axis=1))
-        found = self.trial.close(before((self.tick,)), fed)
+        found = self.trial.close(up_to((self.tick,)), fed)
         self.history = {name: np.concatenate([matrix, found[name]]) for name, matrix in self.history.items()}
         return self.tick
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ddcli.circuit.trial import Trial, closed
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import before
 from ddcli.engine.lanes import Layout
+from ddcli.engine.times import up_to
 from ddcli.errors import DdError
 from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
@@ -79,7 +79,7 @@ class Question:
         self.inputs, self.node, self.values, self.time, self.limit = inputs, node, dict(values), time, limit
         self.graph = Graph({"": node})
         self.sources = logical.sources(self.graph)
-        upper = before(time)
+        upper = up_to(time)
         keys = None if missing else inputs.keys(upper)
         self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values, keys)))
         self.facts = {name: facts for name, facts in inputs.facts(upper).items() if name in self.sources}
@@ -93,7 +93,7 @@ class Question:
 
     def at(self, time: Time) -> Question:
         """Return the same question about an earlier time."""
-        upper = before(time)
+        upper = up_to(time)
         times = slice(-len(time) - 1, -1)
         fed = {name: matrix[closed(upper, matrix[:, times])] for name, matrix in self.fed.items()}
         return Question(self.inputs, self.node, self.values, time, self.limit, fed)
@@ -104,7 +104,7 @@ class Question:
 
     def history(self) -> Contents:
         """Return all updates of the records in question up to the time: records with a time, and the change of each multiplicity."""
-        found = self._trial(self.facts).close(before(self.time), self._read_columns(self.fed))[""]
+        found = self._trial(self.facts).close(up_to(self.time), self._read_columns(self.fed))[""]
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(found, self.node.schema | times, self.known).where(self.values)
 

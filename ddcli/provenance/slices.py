@@ -18,9 +18,10 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import frozen
-from ddcli.driver.prepare import TOGETHER, before, bind_remembered
+from ddcli.driver.prepare import TOGETHER, bind_remembered
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode
+from ddcli.engine.times import up_to
 from ddcli.plan import logical, physical, words
 from ddcli.plan.memo import OUTCOME, MemoizedCalls, remembered
 from ddcli.plan.node import Graph
@@ -105,7 +106,7 @@ class Slices:
     """The restrictions of a pipeline's collections to values of a column, as of the time `at`, or with all updates before a frontier `closed`; with `remembered` through functions that remember."""
 
     def __init__(self, inputs: Inputs, at: Time, *, closed: Frontier | None = None, remembered: bool = True) -> None:
-        self.inputs, self.closed = inputs, closed or before(at)
+        self.inputs, self.closed = inputs, closed or up_to(at)
         self.answers = inputs.answers if remembered else None
         self._results: dict[str, pl.DataFrame] = {}
         self._arguments: dict[tuple[str, str], tuple[Values, Values]] = {}

@@ -19,11 +19,11 @@ import polars as pl
 from ddcli.circuit.traces import StateAnswers
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import WholeInputs, before, bind_remembered
+from ddcli.driver.prepare import WholeInputs, bind_remembered
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool, new_secret
-from ddcli.engine.times import BEYOND, Frontier
+from ddcli.engine.times import BEYOND, Frontier, up_to
 from ddcli.errors import StateError, UsageError, suggestion
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.job.inputs import find_time
@@ -327,7 +327,7 @@ class FoundContents:
             return self._timed_records(node, columns)
         if isinstance(node, logical.Source):
             layout = Layout({name: node.schema[name] for name in columns})
-            return Found(layout, as_of(self._inputs.matrix(node.name, layout, before(self.at)), len(self.at), self.at))
+            return Found(layout, as_of(self._inputs.matrix(node.name, layout, up_to(self.at)), len(self.at), self.at))
         return None
 
     # --- of the state -----------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class FoundContents:
         return False
 
     def _has_rows(self, name: str) -> bool:
-        taken = self._inputs.readers[name].take((), None, before(self.at).elements)
+        taken = self._inputs.readers[name].take((), None, up_to(self.at).elements)
         return any(piece.rows for piece in taken.slices)
 
     def _timed_records(self, node: Node, columns: list[str]) -> Found:
@@ -402,7 +402,7 @@ class FoundContents:
         picked = {name: Column(name, node.schema[name]) for name in columns}
         schema = {name: each.type for name, each in picked.items()}
         picks: Node = logical.Apply((node,), schema, MapStep(tuple(picked.items())))
-        upper = before(self.at)
+        upper = up_to(self.at)
         graph = lower(Graph({"": _rebuilt(picks, {})}))
         lenient = self.request.spec.errors is not None
         trial = Trial(

@@ -21,7 +21,7 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.engine.lanes import Columns, Layout, encode
 from ddcli.engine.rounds import as_of, settle, times_of
-from ddcli.engine.times import Frontier, box, join
+from ddcli.engine.times import Frontier, join, up_to
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.inputs import find_seen, find_time
@@ -411,7 +411,7 @@ def late_upper(
         if (time := reader.late_times(manifest.upper)) is not None
     ]
     if moved:
-        return upper.join(box(tuple(value + 1 for value in reduce(join, moved))))
+        return upper.join(up_to(reduce(join, moved)))
     return upper if late else None
 
 
