@@ -102,7 +102,7 @@ class Trial(Traces):
     def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Close the times before `upper`, with the input updates `fed`; return each output's updates, consolidated."""
         if upper == self.frontier:
-            return {name: self._nothing(name) for name in self.outputs}
+            return {name: self.nothing(name) for name in self.outputs}
         interval, self.frontier = Interval(self.frontier, upper), upper
         found = self._assembled.step({name: Delta(matrix) for name, matrix in fed.items()}, interval)
         return {name: self._consolidated(name, deltas) for name, deltas in found.items()}
@@ -119,11 +119,12 @@ class Trial(Traces):
         """Return the counts of each operator in all steps so far."""
         return Counts.of(self._assembled.scope.counts())
 
-    def _nothing(self, name: str) -> Matrix:
+    def nothing(self, name: str) -> Matrix:
+        """Return no updates of an output."""
         return np.empty((0, self.outputs[name].width + self.times + 1), np.int64)
 
     def _consolidated(self, name: str, deltas: Sequence[Delta]) -> Matrix:
-        return kernels.consolidate(np.concatenate([self._nothing(name), *(delta.updates for delta in deltas)]))
+        return kernels.consolidate(np.concatenate([self.nothing(name), *(delta.updates for delta in deltas)]))
 
 
 def closed(upper: Frontier, times: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:

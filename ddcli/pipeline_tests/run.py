@@ -227,7 +227,7 @@ class _StepTest:
                 graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient, counted=counted
             )
             meter = StepMeter(subject, self._logical(), trial) if counted else None
-            logs = {name: _no_updates(trial, name) for name in graph.outputs}
+            logs = {name: trial.nothing(name) for name in graph.outputs}
             failures: list[Failure] = []
             steps = stepped(trial, material.updates, material.uppers)
             for number, (step, upper) in enumerate(zip(self.test.steps, material.uppers, strict=True)):
@@ -280,10 +280,6 @@ class _StepTest:
         ]
         rows.sort(key=lambda row: sort_key(row.values))
         return Failure(self.test.span, problem, (*layout.names, ",".join(self.subject.time)), tuple(rows), hint)
-
-
-def _no_updates(trial: Trial, name: str) -> Matrix:
-    return np.empty((0, trial.outputs[name].width + trial.times + 1), np.int64)
 
 
 @dataclass(frozen=True)
