@@ -355,14 +355,10 @@ def _places_of(inputs: Inputs, check: str, record: Mapping[str, Any], at: Time, 
     """Return the places of the rows, of all inputs or of one, without which there would be no such violation; none where it can't be traced."""
     question = Question(inputs, inputs.relations[check].node, dict(record), at, SHOWN + 1)
     named = [
-        _text(place)
+        str(place)
         for found in question.records().first(1)
         for (name, _), several in question.places(shown_leaves(question.explained(*found).reason)).items()
         for place in several
         if only in (None, name) and not isinstance(inputs.readers[name], SharedReader)
     ]
     return list(dict.fromkeys(named))
-
-
-def _text(place: Where) -> str:
-    return place.file if place.row is None else f"{place.file}, row {place.row}"
