@@ -10,7 +10,7 @@ from ddcli.expressions.coerce import meet
 from ddcli.expressions.tree import Call, Column, FilterStep, Literal, MapStep, Step
 from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical, words
-from ddcli.plan.joins import BinaryNode, comparable, joined_columns, match_keys
+from ddcli.plan.joins import BinaryNode, check_comparable, joined_columns, match_keys
 from ddcli.plan.logical import renamed_keys
 from ddcli.plan.loops import level
 from ddcli.plan.node import inherited
@@ -144,17 +144,11 @@ def asof_join(
     pairs = match_keys(left, right, on)
     one, other = compared
     at = left.column(one), right.column(other)
-    kinds = left.schema[at[0]], right.schema[at[1]]
-    for kind in kinds:
+    for kind in (left.schema[at[0]], right.schema[at[1]]):
         if not is_ordered(kind):
             problem = f"`at` compares numbers, dates and times, not {kind.required()}"
             raise SpecError(problem, span=one.span, hint="cast it to one of these before")
-    if not comparable(*kinds):
-        raise SpecError(
-            f"`at` compares '{at[0]}', which is {kinds[0]}, with '{at[1]}', which is {kinds[1]}",
-            span=one.span,
-            hint=f"cast one side first: `extend: {{{at[0]}: cast({at[0]} as {kinds[1].required()})}}`",
-        )
+    check_comparable("`at` compares", left, right, at, one.span)
     schema, columns, qualified, aliases = joined_columns(left, right, pairs, how, name, span)
     node = AsofJoin((left.node, right.node), schema, pairs, at, how, forward, strict, tuple(columns))
     return Relation(node, qualified, aliases)

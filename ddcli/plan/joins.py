@@ -239,15 +239,18 @@ def match_keys(left: Relation, right: Relation, on: Sequence[tuple[Text, Text]])
     pairs = []
     for one, other in on:
         pair = (left.column(one), right.column(other))
-        kinds = (left.schema[pair[0]], right.schema[pair[1]])
-        if not comparable(*kinds):
-            raise SpecError(
-                f"`on` pairs '{pair[0]}', which is {kinds[0]}, with '{pair[1]}', which is {kinds[1]}",
-                span=one.span,
-                hint=f"cast one side first: `extend: {{{pair[0]}: cast({pair[0]} as {kinds[1].required()})}}`",
-            )
+        check_comparable("`on` pairs", left, right, pair, one.span)
         pairs.append(pair)
     return tuple(pairs)
+
+
+def check_comparable(what: str, left: Relation, right: Relation, pair: tuple[str, str], span: Span) -> None:
+    """Raise SpecError for columns of two relations, named by `pair`, that can't be compared; `what` begins the message."""
+    kinds = (left.schema[pair[0]], right.schema[pair[1]])
+    if not comparable(*kinds):
+        problem = f"{what} '{pair[0]}', which is {kinds[0]}, with '{pair[1]}', which is {kinds[1]}"
+        hint = f"cast one side first: `extend: {{{pair[0]}: cast({pair[0]} as {kinds[1].required()})}}`"
+        raise SpecError(problem, span=span, hint=hint)
 
 
 def comparable(one: Type, other: Type) -> bool:
