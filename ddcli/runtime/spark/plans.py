@@ -31,8 +31,9 @@ ROWS = "shard int, edge int, turn int, last int, chunk binary"
 BATCH = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.codegen.wholeStage": "false",
 }
-"""The most that a Python process gets at once: a chunk may have some MB, and Spark's default is 10 000 rows."""
+"""The most that a Python process gets at once: a chunk may have some MB, and Spark's default is 10 000 rows. Code that Spark would write and compile for a plan has few rows to save time for."""
 ROOM = 16 << 20
 """Bytes of chunks after which a Python process hands over a batch."""
 
