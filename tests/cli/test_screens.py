@@ -46,12 +46,15 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("hostile")
 
 
-@pytest.fixture(autouse=True)
-def somewhere(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+@pytest.fixture(scope="module", autouse=True)
+def somewhere(folder):
+    """Once for all tests: threads of polars that have read an object store read the environment, and die if it moves meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("GITHUB_ACTIONS", "true")
+        patch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+        patch.setenv("PYTHONPATH", str(folder))
+        yield
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ def test_the_commands_of_the_workflow_that_init_makes_pass(shop):
 def test_the_workflow_installs_from_where_this_program_came_from(shop, monkeypatch, source, step):
     """Where GitHub can't read that, a person is asked: the name alone could be registered by anybody."""
     monkeypatch.setattr("ddcli.version.origin", lambda: source)
+    monkeypatch.setattr("ddcli.cli.init.origin", lambda: source)
     assert shop("init").code == 0
     text = (shop.folder / ".github/workflows/dd.yml").read_text()
     (installation,) = [
@@ -249,9 +250,8 @@ def test_doctor_finds_what_is_there(orders):
 
 
 def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
-    monkeypatch.setattr(
-        "ddcli.version.package_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1"
-    )
+    missing = {"polars", "numba", "pyspark"}
+    monkeypatch.setattr(doctor, "package_version", lambda name: None if name in missing else "1")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
     monkeypatch.setattr(cache, "is_kept", lambda _: False)
     result = orders("doctor", "orders.yaml")

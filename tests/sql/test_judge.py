@@ -199,7 +199,7 @@ STATEMENTS = [
     "select max(b, 2) as x, quantile_disc(b, list_value(0.5)) as y, quantile_disc(s, [1, 0]) filter (where a > 1) as z, min(a, 3) as n from t where b > 2",
     "select a, percentile_cont([0.25, 1]) within group (order by b) as x, max(b, 2)[1] as y from t group by a having len(max(b, 2)) > 1",
     "select a, b, max(b, 2) over (partition by a) as x, quantile_disc(b, [0.5, 1]) over (order by a, b rows 2 preceding) as y from t",
-    "select a, x, count(*) over (order by x range between 0.1 preceding and 0.2 following) as n, sum(a) over (order by x desc range between 1e-1 preceding and current row) as y, count(a) over (order by x range 1 preceding) as z from (select a, cast(a / 10 as float) as x from t) q",
+    "select a, x, count(*) over (order by x range between 0.1 preceding and 0.2 following) as n from (select a, cast(a / 10 as float) as x from t) q",
     "select a, (select array_agg(u.a order by u.a) filter (where u.c > t.b) from u) as x from t group by a, b",
     "select a, b, array_agg(s order by s) filter (where a > 1) as x from t group by rollup (a, b)",
     "select a, (select count(*) from u right join v on u.a = v.k and u.c > t.a) as n from t",
@@ -310,6 +310,8 @@ STATEMENTS = [
     "select a, count(*) as n, a + 1 as d from t where d > 1 group by a",
     "select s ~ '^x' as p, s !~ 'y' as q, s ~* 'X' as r, s !~* '[YZ]' as u, not s ~ 'x' as v from t",
     """select json_array_length('{"f": [1, 2]}' -> 'f') + a as x, coalesce('{"f": [1, 2]}' ->> 'g', s) as y from t""",
+    "select a, x, sum(a) over (order by x desc range between 1e-1 preceding and current row) as y from (select a, cast(a / 10 as float) as x from t) q",
+    "select a, x, count(a) over (order by x range 1 preceding) as z from (select a, cast(a / 10 as float) as x from t) q",
 ]  # fmt: skip
 
 
