@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from ddcli.dataclass import dataclass
@@ -43,6 +44,10 @@ class FrameBound:
         if not self.direction:
             return "current row"
         many = "unbounded" if self.offset is None else self.offset.text()
+        if self.offset is not None and self.offset.type.kind == "float32":
+            many = (
+                f"{Decimal(str(self.offset.value)):f}"  # a decimal is rounded to the key's type, a cast is no constant
+            )
         if self.days and self.offset is not None:
             finer = (self.offset.value - timedelta(days=self.days)) // timedelta(microseconds=1)  # type: ignore[operator]
             many = f"interval '{self.days} days {finer} microseconds'" if finer else f"interval '{self.days}' day"
