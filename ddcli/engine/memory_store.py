@@ -122,9 +122,8 @@ class MemoryStore:
             for index in self._read_at(at.place, path, stage):
                 given[index][at.shard] = parts
             del parts
-        for wake in leg.due:
-            if wake.place not in self.nest.origins:
-                inputs[wake.shard].due.add(wake.place[-1])
+        for wake in self._due(leg):
+            inputs[wake.shard].due.add(wake.place[-1])
         routed = self._exchange(path, stage, given)
         while given:
             index, by_shard = given.popitem()
@@ -154,11 +153,13 @@ class MemoryStore:
                 for index in self._read_at(at.place, path, stage):
                     here.deltas[index] = summed(parts)
             del parts
-        for wake in leg.due:
-            # Where an arrangement enters, only its updates are passed on.
-            if wake.place not in self.nest.origins:
-                here.due.add(wake.place[-1])
+        for wake in self._due(leg):
+            here.due.add(wake.place[-1])
         return here
+
+    def _due(self, leg: Leg) -> Iterator[ScheduledActivation]:
+        """Yield the calls of operators that a leg has. Where an arrangement enters, only its updates are passed on."""
+        return (wake for wake in leg.due if wake.place not in self.nest.origins)
 
     def _read_at(self, place: Path, path: Path, stage: Stage) -> Sequence[int]:
         """Return the places of a stage at which updates of a place are read: its own, or those where its arrangement enters the scope."""

@@ -45,9 +45,8 @@ class FrameBound:
             return "current row"
         many = "unbounded" if self.offset is None else self.offset.text()
         if self.offset is not None and self.offset.type.kind == "float32":
-            many = (
-                f"{Decimal(str(self.offset.value)):f}"  # a decimal is rounded to the key's type, a cast is no constant
-            )
+            # A decimal is rounded to the key's type; a cast would be no constant.
+            many = f"{Decimal(str(self.offset.value)):f}"
         if self.days and self.offset is not None:
             finer = (self.offset.value - timedelta(days=self.days)) // timedelta(microseconds=1)  # type: ignore[operator]
             many = f"interval '{self.days} days {finer} microseconds'" if finer else f"interval '{self.days}' day"
