@@ -194,9 +194,10 @@ def compare(command, shown, said):
 
 
 def dated(line):
-    """Return the pattern of a line: what is a date there may have been that of the day on which it was written."""
+    """Return the pattern of a line: a date may have been today's when it was written, a hash may be all digits."""
     parts = re.split(f"({DATE.pattern})", line)
-    return "".join(f"(?:{re.escape(part)}|{NOW})" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    pattern = "".join(f"(?:{re.escape(part)}|{NOW})" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    return pattern.replace("<hash>", r"(?:<hash>|\d{7,}|[a-f]{7,})")
 
 
 def masked(text):

@@ -101,3 +101,10 @@ def test_blocks_are_found_in_their_sections():
         ("sh", "b\n", 9),
         ("csv", "c\n", 12),
     ]
+
+
+@pytest.mark.parametrize("value", ["51b30347", "51930347", "abcdeffe"])
+def test_a_shown_hash_stands_for_any(value):
+    shown.compare("dd log", "Rome pii:0c1f22aa 1\n", f"Rome pii:{value} 1\n")
+    with pytest.raises(AssertionError):
+        shown.compare("dd log", "Rome pii:0c1f22aa 1\n", "Rome pii:Oslo 1\n")
