@@ -71,7 +71,9 @@ def with_options(
             try:
                 chosen = options(*args, **given)
             except TypeError as error:  # the caller knows the function's name, not that of its options
-                raise TypeError(str(error).replace(f"{options.__name__}.__init__", function.__name__)) from None
+                problem = str(error).replace(f"{options.__name__}.__init__", function.__name__)
+                hint = "; `ddcli.spark.run` takes frames as inputs" if "'inputs'" in problem else ""
+                raise TypeError(problem + hint) from None
             return function(path, chosen)
 
         return called

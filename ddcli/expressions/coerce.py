@@ -192,6 +192,8 @@ def convert(arg: Expression, target: Type, hint: str | None = None) -> Expressio
         return Cast(arg, target, span=arg.span) if has_nanoseconds(arg, target) else found
     if hint is None and arg.type.kind == "uint64" and target.is_integer:
         hint = "uint64 is computed with as int64: cast it to decimal(20, 0) before, which holds it"
+    if hint is None and target.kind == "decimal" and target.scale > arg.type.scale:
+        hint = f"it becomes a {target.required()} for a value beside it: cast that one to fewer decimal places"
     return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span, hint=hint)
 
 

@@ -220,5 +220,7 @@ def test_an_interrupt_at_any_moment_of_a_step_loses_nothing_unnoticed(upserts):
 
 
 def test_a_wrong_option_of_a_run_is_reported_by_the_name_of_the_function_that_was_called(tmp_path):
-    with pytest.raises(TypeError, match=r"^run\(\) got an unexpected keyword argument 'inputs'$"):
+    with pytest.raises(
+        TypeError, match=r"^run\(\) got .* argument 'inputs'; `ddcli.spark.run` takes frames as inputs$"
+    ):
         ddcli.run(tmp_path / "p.yaml", inputs={})

@@ -92,8 +92,8 @@ def scale_of(session: Session) -> float:
 
 
 def query(name: str, scale: float) -> str:
-    """Return the text of a query; Q11 asks for a share that hangs on the scale factor."""
-    return QUERIES[name].rstrip().rstrip(";").replace("$FRACTION", f"{Decimal('0.0001') / Decimal(repr(scale)):f}")
+    """Return the text of a query; Q11 asks for a share that hangs on the scale factor: of six digits, as its product with a sum must fit in 38."""
+    return QUERIES[name].rstrip().rstrip(";").replace("$FRACTION", f"{Decimal(f'{0.0001 / scale:.6g}'):f}")
 
 
 def pipeline(names: Sequence[str], scale: float) -> str:

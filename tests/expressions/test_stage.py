@@ -307,3 +307,19 @@ def test_a_cast_to_a_decimal_calls_python_for_its_value_and_for_its_check_alone(
     found = stage.run(frame_of(SCHEMA, [{"a": 1, "b": 1, "s": each, "xs": None} for each in ["1.255", "-12e-1"]])).frame
     assert found["x"].to_list() == [Decimal("1.26"), Decimal("-1.20")]
     assert sum(calls) <= 2 * 2
+
+
+def test_a_decimal_that_its_neighbour_makes_too_long_has_a_hint_for_the_neighbour() -> None:
+    """DuckDB refuses it, too: both sides become decimal(38, 32), which has six digits before the point."""
+    columns = schema({"d": "decimal(38, 2)", "e": "decimal(38, 32)"})
+    few = pl.DataFrame(
+        [
+            pl.Series(name, [Decimal(value)], columns[name].to_polars())
+            for name, value in (("d", "8023425.24"), ("e", "1"))
+        ]
+    )
+    with pytest.raises(InputError, match=r"out of range for decimal\(38, 32\)") as caught:
+        FusedSteps(columns, (FilterStep(read("d > e", columns)),)).run(few)
+    assert (
+        caught.value.hint == "it becomes a decimal(38, 32) for a value beside it: cast that one to fewer decimal places"
+    )
