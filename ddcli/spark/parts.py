@@ -6,6 +6,7 @@ the state if they are among the first rows of the listed files, as many as those
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from dataclasses import replace
 from itertools import pairwise
@@ -103,6 +104,17 @@ class LogPart(InputPartition):
 def versions() -> tuple[str, str]:
     """Return the versions that plan and tasks must have in common, and the version of the hash that divides a collection."""
     return __version__, pl.__version__
+
+
+def check_versions(planned: tuple[str, str], path: str) -> None:
+    """Raise EngineError where a task runs with other versions than its query was planned with."""
+    if planned != versions():
+        ours, theirs = (f"ddcli {own} with polars {other}" for own, other in (versions(), planned))
+        raise EngineError(
+            f"an executor on {os.uname().nodename} has {ours}, and the query was planned with {theirs}",
+            place=path,
+            hint="install the same versions everywhere; `dd doctor --spark` shows them",
+        )
 
 
 def parts_of_changes(log: ChangeLog, wanted: ChangeInterval, *, closed: bool, count: int | None) -> list[LogPart]:
@@ -221,13 +233,7 @@ def _pinned(log: ChangeLog, *, closed: bool) -> Listing:
 
 def rows_of(part: LogPart, columns: Schema, condition: pl.Expr | None) -> Iterator[pl.DataFrame]:
     """Yield the rows of a part that may meet a condition, with these columns, frame by frame."""
-    if part.versions != versions():
-        ours, theirs = (f"ddcli {own} with polars {other}" for own, other in (versions(), part.versions))
-        raise EngineError(
-            f"this executor has {ours}, and the query was planned with {theirs}",
-            place=part.path,
-            hint="install the same versions everywhere; `dd doctor --spark` shows them",
-        )
+    check_versions(part.versions, part.path)
     adopt_settings(part.settings)
     log = _open(part)
     names = list(columns)

@@ -15,6 +15,7 @@ from pyspark.sql import datasource
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type
 from ddcli.spark.commits import TaskFile, WriterBatch, add, discard, next_time, read_state
+from ddcli.spark.parts import check_versions, versions
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files
 from ddcli.store.formats.base import Updates
@@ -59,6 +60,8 @@ class LogTarget(NamedTuple):
     settings: dict[str, str]
     after: str | None = None
     """The upper that the log must still have at the commit; None: any."""
+    planned: tuple[str, str] = versions()
+    """The driver's versions, which tasks must have, too."""
 
     @classmethod
     def open(cls, path: Path, time: str, diff: str, schema: StructType, after: str | None = None) -> LogTarget:
@@ -88,6 +91,7 @@ class LogTarget(NamedTuple):
 
     def write(self, batches: Iterable[pa.RecordBatch], batch: WriterBatch) -> list[TaskFile]:
         """Write rows to hidden files beside the log's, mostly one; return them. Raises InputError for rows that a log can't have."""
+        check_versions(self.planned, str(self.path))
         adopt_settings(self.settings)
         files = Files()
         files.make_directory(self.path)

@@ -7,6 +7,7 @@ record are measured on a few. A commit in an object store waits for its requests
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import tracemalloc
 from pathlib import Path
@@ -17,7 +18,9 @@ from ddcli.engine.counts import Counts, RowCounts
 from ddcli.engine.lanes import Layout
 from ddcli.expressions.types import Type
 from ddcli.job.sizes import LANE, sizes
+from ddcli.runtime.chain import RESULT, Row
 from ddcli.runtime.scheduler import TURNS, stage_tasks
+from ddcli.runtime.spark.plans import in_batches
 from ddcli.runtime.spark.session import share
 from ddcli.runtime.task import Result, packed_result, result_of
 from ddcli.sinks.outputs import WHOLE
@@ -112,7 +115,10 @@ def _listed(files: list[FileEntry]) -> tuple[Listed, ...]:
 
 
 def result_bytes(batches: int) -> tuple[int, int]:
-    """Return the bytes of the result of a task that has written so many batches and a file of an output, as the driver receives it, and as it keeps it."""
+    """Return the bytes of the result of a task that has written so many batches and a file of an output, as the driver receives it, and as it keeps it.
+
+    The tasks of the last stage pass on the results of the stages before, so a batch of Arrow has one of each. The driver has each as Arrow, as bytes, and unpacked.
+    """
     layout = BatchLayout(Layout({"k": Type("int64")}), Layout({f"v{at}": Type("int64") for at in range(WIDTH - 3)}), 1)
     draw, files = random.Random(7), _batches(batches)
     listed = _listed(files)
@@ -140,7 +146,9 @@ def result_bytes(batches: int) -> tuple[int, int]:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(held.kept) == batches
-    return len(data), size
+    row = Row(9_999, RESULT, 0, STAGES, pickle.dumps((STAGES, 9_999, 65, data)))
+    received = sum(len(batch.serialize()) for batch in in_batches(iter([row] * STAGES))) // STAGES
+    return received, 2 * received + size
 
 
 def _piece(size: int, at: int) -> PieceFile:
