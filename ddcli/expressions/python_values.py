@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ddcli.expressions.types import FLOATS, INTEGERS
 from ddcli.privacy import preview, previewed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.expressions.tree import PythonStep, State
     from ddcli.expressions.types import Schema, Type
@@ -190,6 +191,8 @@ NATIVE |= {kind: frozenset({type(None), one}) for kind, one in (("bool", bool), 
 
 
 ROW = "row"
+TOGETHER = 1 << 15
+"""Rows that are made into Python values at once. `iter_rows` of polars releases the GIL for a moment every 512 rows: too short for another thread to get it, and too often for one to be given it."""
 
 
 class MisshapenError(TypeError):
@@ -233,7 +236,7 @@ class Foreign:
     def _records(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         values: dict[str, list[object]] = {name: [] for name in self.output}
         chosen: list[int] = []
-        for row, record in enumerate(frame.iter_rows(named=True)):
+        for row, record in enumerate(records_of(frame)):
             for given in self._call(frame, row, record):
                 if not isinstance(given, dict) or given.keys() != self.output.keys():
                     other = "None" if given is None else type(given).__name__
@@ -303,3 +306,11 @@ class Foreign:
             if fitted.null_count() == series.null_count():
                 return fitted
         raise InputError(f"{self.step.function} returned {series.dtype} for `{series.name}`, expected {wanted}")
+
+
+def records_of(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a frame as records of Python values, as `iter_rows(named=True)` does."""
+    names = frame.columns
+    for at in range(0, frame.height, TOGETHER):
+        columns = (series.to_list() for series in frame.slice(at, TOGETHER))
+        yield from map(dict, map(zip, repeat(names), zip(*columns, strict=True)))

@@ -7,11 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.expressions.python_values import UnfitError, to_series
+from ddcli.expressions import python_values
+from ddcli.expressions.python_values import UnfitError, records_of, to_series
 from ddcli.expressions.types import Type, parse_type
 
 DAY, MOMENT = dt.date(2024, 1, 2), dt.datetime.fromisoformat("2024-01-02 03:04:05.678901")
@@ -93,3 +95,13 @@ def test_values_that_a_type_holds(text: str, value: Any, kept: Any) -> None:
 )
 def test_values_that_a_type_does_not_hold(text: str, values: list[Any]) -> None:
     assert [alone(value, kind_of(text)) for value in values] == [None] * len(values)
+
+
+def test_records_are_those_of_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_values, "TOGETHER", 2)
+    held: dict[str, list[Any]] = {text: [value for value in VALUES if alone(value, kind_of(text))] for text in KINDS}
+    rows = max(map(len, held.values()))
+    columns = [to_series(text, (values * rows)[:rows], kind_of(text)) for text, values in held.items()]
+    frame = pl.DataFrame(columns)
+    assert repr([*records_of(frame)]) == repr([*frame.iter_rows(named=True)])
+    assert not [*records_of(frame.clear())]
