@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ddcli.api.traces import KeptTraces, Output
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
-    from ddcli.spec.operator_model import Direction, How
+
+    How = Literal["inner", "left", "right", "full"]
 
 
 class Collection:
@@ -226,7 +227,7 @@ class Collection:
         how: Literal["inner", "left"] = "inner",
         name: str | None = None,
         *,
-        direction: Direction = "backward",
+        direction: Literal["backward", "forward"] = "backward",
         strict: bool = False,
     ) -> Collection:
         """Join each record with the nearest of `other` by the column `at`, of those with equal columns `on`: the last at or before it.

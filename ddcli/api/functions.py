@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ddcli.errors import Span, Text, UsageError
 from ddcli.expressions.python import AtHand
 from ddcli.expressions.types import Schema, Type, parse_type
-from ddcli.spec import operator_model
+from ddcli.spec import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ def texts(values: Iterable[str]) -> tuple[Text, ...]:
     return tuple(text(value) for value in values)
 
 
-def assign(columns: Mapping[str, str]) -> operator_model.Assignments:
+def assign(columns: Mapping[str, str]) -> model.Assignments:
     """Return columns with their expressions, as assignments."""
     return tuple((text(name), text(value)) for name, value in columns.items())
 
@@ -63,11 +63,9 @@ def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...
     return tuple((text(one), text(other)) for one, other in _items(on))
 
 
-def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[operator_model.GroupColumn, ...]:
+def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[model.GroupColumn, ...]:
     """Return the columns of groups: names, or names with expressions."""
-    return tuple(
-        operator_model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by)
-    )
+    return tuple(model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by))
 
 
 def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
@@ -76,11 +74,10 @@ def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
     return list(given.items()) if hasattr(given, "items") else [(name, name) for name in given]
 
 
-def orders(order_by: Iterable[str]) -> tuple[operator_model.Order, ...]:
+def orders(order_by: Iterable[str]) -> tuple[model.Order, ...]:
     """Return sort keys: a column or expression, perhaps with ` desc`."""
     return tuple(
-        operator_model.Order(text(order.removesuffix(" desc")), descending=order.endswith(" desc"))
-        for order in order_by
+        model.Order(text(order.removesuffix(" desc")), descending=order.endswith(" desc")) for order in order_by
     )
 
 
@@ -132,9 +129,7 @@ def row_type(columns: Iterable[str]) -> type[Row]:
     return type("Row", (Row,), {"__slots__": (), "places": {name: at for at, name in enumerate(columns)}})
 
 
-def mapping(
-    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
-) -> operator_model.PythonFunction:
+def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return the `map` function that returns one record for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -144,9 +139,7 @@ def mapping(
     return _function("map", function, function if batch else call, columns, batch=batch)
 
 
-def flat_mapping(
-    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
-) -> operator_model.PythonFunction:
+def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return the `flat_map` function that returns any number of records for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -156,7 +149,7 @@ def flat_mapping(
     return _function("flat_map", function, function if batch else call, columns, batch=batch)
 
 
-def filtering(function: Callable[..., Any], given: Schema) -> operator_model.PythonFunction:
+def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFunction:
     """Return the `flat_map` function that keeps the records for which `function` is true."""
     row = row_type(given)
 
@@ -167,9 +160,7 @@ def filtering(function: Callable[..., Any], given: Schema) -> operator_model.Pyt
     return _function("filter", function, call, given, batch=False)
 
 
-def joining(
-    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
-) -> operator_model.PythonFunction:
+def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return the `join_function` that returns any number of (record, time, diff) for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -182,7 +173,7 @@ def joining(
     return _function("join_function", function, function if batch else call, columns, batch=batch)
 
 
-def reducing(function: Callable[..., Any], columns: Columns) -> operator_model.PythonFunction:
+def reducing(function: Callable[..., Any], columns: Columns) -> model.PythonFunction:
     """Return the `reduce` function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
     return _function("reduce", function, function, columns, batch=False)
 
@@ -229,10 +220,10 @@ def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _function(
     role: str, held: Callable[..., Any], function: Callable[..., Any], columns: Columns, *, batch: bool
-) -> operator_model.PythonFunction:
+) -> model.PythonFunction:
     if not callable(held):
         raise UsageError(f"`{role}` takes expressions or a function, not {held!r}")
     found = schema(columns, f"`{role}` of {getattr(held, '__qualname__', held)}")
-    return operator_model.PythonFunction(
+    return model.PythonFunction(
         text(AtHand(function, role, held)), {name: (text(name), kind) for name, kind in found.items()}, batch
     )

@@ -27,8 +27,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
-from ddcli.engine.operators.reduce_evaluate import distinct_floats
-from ddcli.engine.operators.reduce_replay import SumOverflow
+from ddcli.engine.operators.reduce_replay import SumOverflow, distinct_floats
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage

@@ -3,7 +3,6 @@
 * arguments: pipeline files and names as arguments, with shell completion
 * branch: `dd branch`
 * coreutils: the entry point of the scripts, and the hand-over to the system's `dd`
-* correction: `dd retract`, `dd forget` and `dd state reopen`
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
@@ -20,7 +19,7 @@
 * run: `dd run`
 * run_several: `dd run` with several pipelines
 * startup: the start and end of a command's process, and its memory; parts of libraries that are imported only when they are needed
-* state: `dd state ls`, `show`, `verify`, `export`
+* state: `dd state ls`, `show`, `verify`, `export`; the commands that correct a state: `dd retract`, `dd forget` and `dd state reopen`
 * state_changes: the commands on a state that change it, and `dd reset`
 * test: `dd test`, and its results as text, JSON, workflow commands, JUnit
 * why: `dd why`, `dd bisect` and `dd verify`

@@ -24,7 +24,7 @@ SHARED = {
     **dict.fromkeys(("bisect", "verify", "why"), "why"),
     **dict.fromkeys(("completion", "functions", "schema"), "reference"),
     **dict.fromkeys(("convert", "log"), "log"),
-    **dict.fromkeys(("forget", "retract"), "correction"),
+    **dict.fromkeys(("forget", "retract"), "state"),
     **dict.fromkeys(("import", "init"), "init"),
     **dict.fromkeys(("check", "checks", "inputs", "lineage", "plan", "wait"), "plan"),
     **dict.fromkeys(("feed", "query", "sql"), "query"),

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
+from ddcli.job.paths import database_file
 from ddcli.screen import shell
-from ddcli.spec.model import DATABASE, SPARK, database_file
+from ddcli.spec.model import DATABASE, SPARK
 from ddcli.version import __version__, check_package, package
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.inputs import with_tags_of_logs
-from ddcli.job.paths import problems_of, state_of
+from ddcli.job.paths import catalog_of, database_file, problems_of, state_of
 from ddcli.job.request import functions_of, hide_declared
 from ddcli.job.sizes import run_budget
 from ddcli.job.tables import catalogue_file, declared_columns, open_table, with_columns_of
@@ -24,7 +24,7 @@ from ddcli.screen import near
 from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
-from ddcli.spec.model import SPARK, catalog_of, database_file
+from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
 from ddcli.store.log.schema import LogSchema, PinnedColumns, check_file, columns_from_paths, schema_of

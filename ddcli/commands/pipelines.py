@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, suggestion
-from ddcli.job.paths import logs_aside, state_of, takes
+from ddcli.job.paths import catalog_of, database_file, logs_aside, state_of, takes
 from ddcli.job.tables import place_of
 from ddcli.plan.pipeline_file import read_spec
 from ddcli.spec.document import included_files
 from ddcli.spec.file import AT, ENDINGS, read_text
-from ddcli.spec.model import DATABASE, SPARK, catalog_of, database_file
+from ddcli.spec.model import DATABASE, SPARK
 from ddcli.spec.tree import Mapping, parse_tree
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate

@@ -57,7 +57,7 @@ def with_session(request: Request, *, of_outputs: bool = False) -> Iterator[Requ
         return
     from ddcli.engine.jit.settings import cache_dir
     from ddcli.job.tables import STARTS
-    from ddcli.runtime.spark.start import check_installed, start
+    from ddcli.runtime.placement import check_installed, start
 
     check_installed(spark)
     if not spark.ready:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, StateError, UsageError, suggestion
+from ddcli.job.paths import database_file
 from ddcli.job.summary import plural, size_of
 from ddcli.screen import near, shell
-from ddcli.spec.model import SPARK, database_file
+from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.tables.file_identity import fingerprint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
 from ddcli.job.consumed_files import archives_of
-from ddcli.spec.model import DATABASE, SPARK, catalog_of
+from ddcli.spec.model import DATABASE, SPARK
 from ddcli.store.files.access import fs
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import locate
@@ -34,6 +34,19 @@ def logs_aside(spec: Spec) -> list[tuple[str, Text]]:
     """Return the paths that the file names for logs of rows that are put aside, each with the keys that name it."""
     found = [(f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine]
     return [*found, *([("errors.quarantine", spec.errors.path)] if spec.errors and spec.errors.path else [])]
+
+
+def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[str, dict[str, str]]:
+    """Return the name of a catalog and its properties, as a file names one."""
+    if catalog is not None and not isinstance(catalog, tuple):
+        return catalog.value, {}
+    properties = {key.value: value.value for key, value in catalog or ()}
+    return properties.pop("name", "default"), properties
+
+
+def database_file(uri: str) -> str:
+    """Return the path of a database that is a file; empty for one on a server."""
+    return "" if uri.startswith(("postgres", "mysql")) else uri.partition(":///")[2]
 
 
 def state_of(spec: Spec, base: Path) -> Path:

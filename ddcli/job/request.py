@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from dataclasses import field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from ddcli.job.options import Resources, RunClock, SparkOptions, time_now
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text
-from ddcli.spec.model import SPARK
+from ddcli.spec.model import SPARK, PythonFunction
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.manifest import read_newest
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from ddcli.plan.generations import Plan
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import SparkSpec, Spec
-    from ddcli.spec.operator_model import PythonFunction
     from ddcli.store.log.progress import Owner
     from ddcli.store.log.rows import RowChange, Rows
     from ddcli.store.state.entries import InputFile
@@ -348,17 +346,14 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
 NO_CODE = "DDCLI_NO_CODE"
 IN_PROCESS = re.compile(r"local(\[[0-9*]+(, *[0-9]+)?\])?")
 """The masters that run in this process: `local`, `local[4]`, `local[*, 2]`."""
-MODEL = "ddcli.spec.operator_model"
-"""The module of the class of functions: until it is imported, there is no function."""
 
 
 def functions_of(spec: Spec) -> Iterator[PythonFunction]:
     """Yield the functions that a file names."""
-    model = sys.modules.get(MODEL)
-    pending: list[Any] = [*spec.collections.values()] if model else []
+    pending: list[Any] = [*spec.collections.values()]
     while pending:
         each = pending.pop()
-        if isinstance(each, model.PythonFunction):  # type: ignore[union-attr]
+        if isinstance(each, PythonFunction):
             yield each
         elif is_dataclass(each):
             pending += [getattr(each, field.name) for field in fields(each)]

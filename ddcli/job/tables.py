@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from ddcli.errors import InputError, StateError, Text, suggestion
 from ddcli.expressions.types import Type, parse_type
+from ddcli.job.paths import catalog_of, database_file
 from ddcli.spec.file import is_given
-from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
+from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES
 from ddcli.store.files.access import fs, read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate

@@ -6,7 +6,7 @@
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
-* generations: lowering in generations, and the choices that a state remembers
+* generations: the optimizer's passes in order; lowering in generations, and the choices that a state remembers
 * lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections

@@ -23,7 +23,7 @@ from ddcli.plan.operators.table import HERE, apply_operators
 from ddcli.plan.physical import EXPORT, HISTORY
 from ddcli.plan.relation import Relation, concat
 from ddcli.plan.words import Unbuilt, each_of, noting, placing, raise_all
-from ddcli.spec import model, operator_model
+from ddcli.spec import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -301,19 +301,19 @@ class Section:
         self.around.notes.extend(notes)
         return found
 
-    def _sum(self, sources: Sequence[operator_model.Source], span: Span) -> Relation:
+    def _sum(self, sources: Sequence[model.Source], span: Span) -> Relation:
         relations = self._all(sources)
         return relations[0] if len(relations) == 1 else concat(relations, span, "from")
 
-    def _source(self, source: operator_model.Source) -> Relation:
-        if isinstance(source, operator_model.Inline):
+    def _source(self, source: model.Source) -> Relation:
+        if isinstance(source, model.Inline):
             return apply_operators(self._sum(source.sources, source.span), source.apply, self._source, self.around)
         relation = self.named(source.value)
         if relation is None:
             raise Unbuilt
         return relation
 
-    def _all(self, sources: Sequence[operator_model.Source]) -> list[Relation]:
+    def _all(self, sources: Sequence[model.Source]) -> list[Relation]:
         """Return the relations of all sources, or raise the errors of all of them."""
         found: list[Relation] = []
         errors: list[DdError] = []
@@ -356,15 +356,13 @@ class Section:
 def references(collection: model.CollectionSpec) -> Iterator[str]:
     """Yield the names that a collection refers to, also in a loop's body, but for names of the loop's own collections."""
     nothing = frozenset[str]()
-    left: list[tuple[operator_model.Source | operator_model.Operator | model.CollectionSpec, frozenset[str]]] = [
-        (collection, nothing)
-    ]
+    left: list[tuple[model.Source | model.Operator | model.CollectionSpec, frozenset[str]]] = [(collection, nothing)]
     while left:
         each, inner = left.pop()
         if isinstance(each, Text):
             if each.value not in inner:
                 yield each.value
-        elif isinstance(each, model.CollectionSpec | operator_model.Inline):
+        elif isinstance(each, model.CollectionSpec | model.Inline):
             left += [(operator, inner) for operator in each.apply]
             if isinstance(each.sources, model.Iterate):
                 body, variables = each.sources.body.values(), each.sources.variables

@@ -11,7 +11,7 @@ from ddcli.errors import SpecError, Text, suggestion
 from ddcli.plan.operators.table import apply_operators
 from ddcli.plan.relation import concat
 from ddcli.plan.words import Unbuilt, placing
-from ddcli.spec import operator_model
+from ddcli.spec import model
 from ddcli.spec.model import DATABASE, UNCHECKED, owners
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.operators.row import BindContext
     from ddcli.plan.relation import Relation
-    from ddcli.spec import model
     from ddcli.spec.model import CheckSpec, OutputSpec, TargetSpec
 
 
@@ -32,7 +31,7 @@ def checked_input(
     Each row is kept or put aside by itself, so a row comes back as soon as what it refers to is there.
     """
 
-    def source(given: operator_model.Source) -> Relation:
+    def source(given: model.Source) -> Relation:
         assert isinstance(given, Text), "checks refer to collections by name"
         found = named(given.value)
         if found is None:
@@ -60,10 +59,10 @@ def logged(relation: Relation, check: CheckSpec, own: Sequence[str], around: Bin
     if not renamed:
         return relation
 
-    def none(_: operator_model.Source) -> Relation:
+    def none(_: model.Source) -> Relation:
         raise AssertionError("renaming has no other side")
 
-    rename = operator_model.Operator("rename", {"columns": tuple(renamed)}, check.span, check.place)
+    rename = model.Operator("rename", {"columns": tuple(renamed)}, check.span, check.place)
     return apply_operators(relation, (rename,), none, around)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
-    from ddcli.spec import model as written
+    from ddcli.spec import tests as written
     from ddcli.spec.model import Budget, InputSpec, Spec
 
 

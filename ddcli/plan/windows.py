@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.plan.lower import GraphLowering
     from ddcli.plan.node import InputColumn, Node, Values, Writer, Written
     from ddcli.plan.relation import Relation
-    from ddcli.spec.operator_model import Assignments, Order
+    from ddcli.spec.model import Assignments, Order
 
 
 DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")

@@ -1,4 +1,4 @@
-"""The engine of each stage of a run: by `--engine`, the file's `on`, and the bytes that wait for the stage.
+"""The engine of each stage of a run: by `--engine`, the file's `on`, and the bytes that wait for the stage; and the Spark of a request.
 
 Spark starts when a stage first wants it: its start takes longer than most runs.
 """
@@ -6,26 +6,82 @@ Spark starts when a stage first wants it: its start takes longer than most runs.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.dataclass import frozen
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
+from ddcli.job.options import REMOTE
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 from ddcli.plan.loops import is_looped
 from ddcli.plan.memo import remembered
+from ddcli.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from ddcli.engine.counts import Progress
-    from ddcli.job.options import Engine
+    from ddcli.job.options import Engine, SparkOptions
     from ddcli.job.request import Request
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.runtime.spark.classic import Classic
+    from ddcli.runtime.spark.connect import Connect
     from ddcli.runtime.spark.plans import Spark
     from ddcli.runtime.spark.session import Function
+
+
+OLDEST = (4, 1)
+"""The first version that brings rows to their shards by number (`repartitionById`)."""
+
+
+def check_installed(options: SparkOptions) -> None:
+    """Raise UsageError where there is no pyspark: a session brings its own."""
+    if options.session is None and find_spec("pyspark") is None:
+        raise UsageError("the engine spark needs pyspark, which is not installed", hint=install_command("spark"))
+
+
+def start(options: SparkOptions, name: str, cache: Path) -> Spark:
+    """Return the Spark of a request: the session's, one that runs in this process already, or a new one.
+
+    Raises UsageError where pyspark or Java is missing or Spark is too old, EngineError where Spark doesn't start or answer.
+    """
+    check_installed(options)
+    found = _start(options, name, cache)
+    version, place = found.version, found.master
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        found.close()
+        problem = f"the engine spark needs Spark 4.1 or newer, and this is {version}"
+        hint = "use a newer one, or compute all of it here, with --engine local"
+        raise UsageError(problem, place=place, hint=hint)
+    return found
+
+
+def _start(options: SparkOptions, name: str, cache: Path) -> Classic | Connect:
+    session, master = options.session, options.master
+    if session is not None:
+        if is_remote(session):
+            from ddcli.runtime.spark.connect import Connect
+
+            return Connect(session, owned=False)
+        from ddcli.runtime.spark.classic import Classic
+
+        return Classic(session, owned=False)
+    if master is not None and master.startswith(REMOTE):
+        from ddcli.runtime.spark.connect import connect
+
+        return connect(options)
+    from ddcli.runtime.spark.classic import launch
+
+    return launch(options, name, cache)
+
+
+def is_remote(session: Any) -> bool:
+    """Return whether a session is one of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
 class Threads:
@@ -155,7 +211,7 @@ class Placement:
         Raises UsageError if the file wants Spark and it isn't installed, before any work is done.
         """
         if self.rule.engine == "auto" and "spark" in wishes and size:
-            from ddcli.runtime.spark.start import check_installed
+            from ddcli.runtime.placement import check_installed
 
             self._wanted(lambda: check_installed(self.request.asked.resources.spark))
             return True
@@ -178,8 +234,8 @@ class Placement:
         if self.spark is None:
             request = self.request
             request.asked.progress.begin("starting Spark")
+            from ddcli.runtime.placement import start
             from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
-            from ddcli.runtime.spark.start import start
 
             self.spark = self._wanted(
                 lambda: start(request.asked.resources.spark, request.spec.name.value, cache_dir())

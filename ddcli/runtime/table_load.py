@@ -149,7 +149,7 @@ class TableLoader:
 
     def load(self, change: Change, number: int, prefix: str, write: Write) -> list[tuple[TableFile, Any]]:
         """Have tasks write the files of a change; return each, with the result of `write`. Raises the first error of a task."""
-        from ddcli.runtime.spark.start import start
+        from ddcli.runtime.placement import start
 
         request, rows = self.request, sum(file.rows for file in change.files)
         given = (change, number, prefix, write, settings_in_use())

@@ -20,9 +20,10 @@ from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
 from ddcli.expressions.moments import in_utc
 from ddcli.expressions.types import order_among, parse_schema
+from ddcli.job.paths import catalog_of
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.physical import HISTORY
-from ddcli.spec.model import DATABASE, SPARK, catalog_of
+from ddcli.spec.model import DATABASE, SPARK
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.files.objects import locate

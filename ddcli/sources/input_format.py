@@ -57,7 +57,7 @@ def format_of(given: InputSpec) -> Format:
 
             return DeltaCdf(*every, **common)
         case "snapshots":
-            from ddcli.store.formats.upsert import SnapshotsFormat
+            from ddcli.store.formats.base import SnapshotsFormat
 
             return SnapshotsFormat(*every, **common, key=key, order_by=given.order_by)
         case "debezium" if not given.flattened:
@@ -66,7 +66,7 @@ def format_of(given: InputSpec) -> Format:
             order = given.order_by.value if given.order_by else "source.lsn"
             return Debezium(*every, **common, key=key, order=order)
         case "upsert" | "debezium":
-            from ddcli.store.formats.upsert import UpsertFormat
+            from ddcli.store.formats.base import UpsertFormat
 
             kind = UpsertFormat
             if given.flattened:

@@ -5,9 +5,8 @@ Spark finds the format by itself where `ddcli` is installed (the module `pyspark
 * commits: the commits of a log that Spark writes: one file each, once for each batch
 * parts: the parts of a log that tasks read
 * pipelines: a pipeline between frames of Spark; tables of Spark's catalogs, and other frames, as logs that pipelines read
-* readers: the readers of a log: as of a time, its changes, and a stream of them; Spark's filters as conditions that a log is read with
 * sinks: the writers of a log: the rows of a task, the commit of a job or of a stream's batch
-* source: the format `dd`, and its options
+* source: the format `dd`, its options, and its readers: of a log as of a time, of its changes, and of a stream of them; Spark's filters as conditions
 """
 
 from __future__ import annotations

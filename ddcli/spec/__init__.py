@@ -9,7 +9,6 @@
 * inputs: inputs and their formats
 * model: the content of a pipeline file as plain values
 * names: names across a file
-* operator_model: operators and their arguments as plain values
 * shapes: places, errors, and reading that continues after an error; lists, mappings, alternatives
 * tables: outputs, and inputs and outputs that are tables of other programs
 * tests: the tests of a pipeline

@@ -12,8 +12,19 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import Enclosed, Span, Text
 from ddcli.expressions.tree import delimited
 from ddcli.spec import model
-from ddcli.spec.model import MEASURE, OTHERWISE, ROWS, UNCHECKED, CheckSpec, Limit, Measure, Quarantine
-from ddcli.spec.operator_model import GroupColumn, Inline, Operator
+from ddcli.spec.model import (
+    MEASURE,
+    OTHERWISE,
+    ROWS,
+    UNCHECKED,
+    CheckSpec,
+    GroupColumn,
+    Inline,
+    Limit,
+    Measure,
+    Operator,
+    Quarantine,
+)
 from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Reference, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, Choice, Words, query_text

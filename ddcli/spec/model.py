@@ -1,9 +1,7 @@
-"""The content of a pipeline file as plain values: inputs, collections with their operators, outputs, checks, budgets and tests.
+"""The content of a pipeline file as plain values: inputs, collections with their operators, outputs, checks and budgets.
 
 Every text of the file that can still turn out wrong (an expression, a column's name, a path) is a `Text` with its
 place. Expressions are unparsed here: they need the types of columns, which only the planner knows.
-Values of
-rows in tests stay nodes: they are typed when the types of their columns are known.
 """
 
 from __future__ import annotations
@@ -22,8 +20,74 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.csv_dialect import Dialect
-    from ddcli.spec.operator_model import Columns, Operator, Source
-    from ddcli.spec.tree import Node
+    from ddcli.expressions.types import Type
+    from ddcli.spec.tests import WrittenTest
+
+
+Columns = dict[str, tuple["Text", "Type"]]
+"""Declared columns by name, in order; the text is the name where it is written."""
+
+Assignments = tuple[tuple["Text", "Text"], ...]
+"""(column, expression) in order; columns are distinct."""
+
+
+@frozen
+class GroupColumn:
+    """A grouping column: the `expression` that computes it, or None for the column of that very name."""
+
+    name: Text
+    expression: Text | None = None
+
+
+@frozen
+class Order:
+    """A sort key. `expression` is the text without its `asc` or `desc`, and `nulls first` or `nulls last`."""
+
+    expression: Text
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@frozen
+class PythonFunction:
+    """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time.
+
+    With a `memo`, the name of its memory, it remembers its results; a run calls it for at most `calls` records.
+    """
+
+    name: Text
+    columns: Columns
+    batch: bool = False
+    memo: str | None = None
+    calls: int | None = None
+
+
+@frozen
+class Inline:
+    """A collection without a name, written where another refers to it. `place` is its path in the file."""
+
+    sources: tuple[Source, ...]
+    apply: tuple[Operator, ...]
+    span: Span
+    place: str
+
+
+Source: TypeAlias = "Text | Inline"
+"""The name of an input or collection (known to exist), or a collection written in place."""
+
+
+@frozen
+class Operator:
+    """One item of `apply`: an operator of the table `plan/operators`, its further inputs, and the arguments of its constructor.
+
+    `place` is its path, `collections.big.apply[2].join`; `span` is its name in the file.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    span: Span
+    place: str
+    inputs: tuple[Source, ...] = ()
 
 
 _SIZES = {f"{letter}{i}b": base**at for i, base in (("", 1000), ("i", 1024)) for at, letter in enumerate("kmgt", 1)}
@@ -145,74 +209,6 @@ class Quarantine:
 
     check: Text
     parts: tuple[tuple[Operator, ...], ...]
-
-
-Cells: TypeAlias = "tuple[tuple[Text, Node], ...]"
-"""A row: its columns and their values as they are written."""
-
-
-@frozen
-class WrittenRows:
-    """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
-
-    span: Span
-    items: tuple[tuple[Cells, Span], ...] = ()
-    file: Text | None = None
-
-
-@frozen
-class WrittenExpectation:
-    """An expectation of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
-    the step made, and conditions that hold for any record of it. `tolerance` is the greatest difference of floats.
-    """
-
-    collection: Text
-    span: Span
-    place: str
-    contents: WrittenRows | None = None
-    changes: WrittenRows | None = None
-    at: Node | None = None
-    tolerance: float | None = None
-    unique: tuple[Text, ...] = ()
-    not_null: tuple[Text, ...] = ()
-    accepted: tuple[tuple[Text, tuple[Node, ...]], ...] = ()
-    always: Text | None = None
-    non_negative: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether it has no expectation, so that no collection could fail it."""
-        rules = (self.unique, self.not_null, self.accepted, self.always, self.non_negative)
-        return self.standing and not any(rules)
-
-    @property
-    def standing(self) -> bool:
-        """Return whether it may be expected at any time, because it names no rows."""
-        return self.contents is None and self.changes is None
-
-
-@frozen
-class WrittenStep:
-    """Rows that are `given` to inputs, at the time `time` if they have none of their own; then the times up to the last are closed.
-
-    The cost of that must not exceed the `budget`.
-    """
-
-    span: Span
-    time: Node | None = None
-    given: tuple[tuple[Text, WrittenRows], ...] = ()
-    expect: tuple[WrittenExpectation, ...] = ()
-    budget: Budget | None = None
-
-
-@frozen
-class WrittenTest:
-    """Steps from empty inputs on. Without steps: expectations after each step of all others, and of states that runs have kept."""
-
-    name: Text
-    span: Span
-    steps: tuple[WrittenStep, ...] = ()
-    expect: tuple[WrittenExpectation, ...] = ()
 
 
 Clock = Literal["arrival", "event"]
@@ -382,19 +378,6 @@ class CollectionSpec:
 def owners(collections: Mapping[str, CollectionSpec]) -> dict[str, str]:
     """Return the collection that each name belongs to: its own, or the name of a result of its loop."""
     return {name: key for key, collection in collections.items() for name in collection.names}
-
-
-def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[str, dict[str, str]]:
-    """Return the name of a catalog and its properties, as a file names one."""
-    if catalog is not None and not isinstance(catalog, tuple):
-        return catalog.value, {}
-    properties = {key.value: value.value for key, value in catalog or ()}
-    return properties.pop("name", "default"), properties
-
-
-def database_file(uri: str) -> str:
-    """Return the path of a database that is a file; empty for one on a server."""
-    return "" if uri.startswith(("postgres", "mysql")) else uri.partition(":///")[2]
 
 
 DATABASE = "to"

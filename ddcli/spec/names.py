@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.errors import Text
-    from ddcli.spec.model import InputSpec, OutputSpec, WrittenTest
+    from ddcli.spec.model import InputSpec, OutputSpec
+    from ddcli.spec.tests import WrittenTest
 
 NO_ONE = "a loop with a list of results is not one collection"
 

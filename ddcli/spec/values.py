@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text, suggestion_and_list
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
-from ddcli.spec import operator_model
+from ddcli.spec import model
 from ddcli.spec.file import query_identity
-from ddcli.spec.model import Query
-from ddcli.spec.operator_model import Inline, Operator, Source
+from ddcli.spec.model import Inline, Operator, Query, Source
 from ddcli.spec.shapes import (
     As,
     ByKind,
@@ -259,7 +258,7 @@ COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
 
 
-def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> operator_model.Columns:
+def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> model.Columns:
     return {name.value: (name, type_) for name, type_ in pairs}
 
 
@@ -333,14 +332,14 @@ def declared(found: tuple[tuple[Text, InputColumn], ...]) -> dict[str, Any]:
     }
 
 
-BY: Shape[tuple[operator_model.GroupColumn, ...]] = ByKind(
+BY: Shape[tuple[model.GroupColumn, ...]] = ByKind(
     "a list of columns, or a mapping of names to expressions",
-    scalar=As(COLUMN, lambda _, name: (operator_model.GroupColumn(name),)),
+    scalar=As(COLUMN, lambda _, name: (model.GroupColumn(name),)),
     sequence=As(
         Many(COLUMN, "a list of columns", least=0, distinct=True),
-        lambda _, names: tuple(map(operator_model.GroupColumn, names)),
+        lambda _, names: tuple(map(model.GroupColumn, names)),
     ),
-    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(operator_model.GroupColumn(*pair) for pair in pairs)),
+    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(model.GroupColumn(*pair) for pair in pairs)),
     hint="write `by: [region]` or `by: {day: cast(placed_at as date)}`",
 )
 ON: Shape[tuple[tuple[Text, Text], ...]] = ByKind(
@@ -352,12 +351,12 @@ ON: Shape[tuple[tuple[Text, Text], ...]] = ByKind(
 )
 
 
-def _order(_: NodePlace, text: Text) -> operator_model.Order:
+def _order(_: NodePlace, text: Text) -> model.Order:
     match = re.fullmatch(r"(?is)(.*?\S)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", text.value)
     if match is None or not (match[2] or match[3]):
-        return operator_model.Order(text)
+        return model.Order(text)
     nulls_first = (match[3] or "").lower() == "first"
-    return operator_model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
+    return model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
 
 
 ORDER = Many(As(EXPRESSION, _order), "a list of expressions", alone=True)

@@ -175,7 +175,6 @@ UNUSED = [
     "ddcli.engine.spill_store",
     "ddcli.store.scratch",
     "ddcli.store.state.upkeep",
-    "ddcli.store.formats.upsert",
     "ddcli.store.formats.debezium",
     "ddcli.api",
     "ddcli.commands",

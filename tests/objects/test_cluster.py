@@ -22,7 +22,7 @@ import json, sys
 from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.start import start
+from ddcli.runtime.placement import start
 
 path, master, settings = json.loads(sys.argv[1])
 start(SparkOptions(master, settings), "shop", cache_dir())  # which all runs of this process find

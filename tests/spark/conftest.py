@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.start import start
+from ddcli.runtime.placement import start
 from tests.spark.servers import FOUND, SMALL
 
 MASTER = "local[2,4]"

@@ -43,7 +43,7 @@ from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import DdError
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.start import start
+from ddcli.runtime.placement import start
 
 master, settings = json.loads(sys.argv[1])
 ddcli.driver.step.INLINE = 0

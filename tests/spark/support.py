@@ -142,7 +142,7 @@ class Told(Here):
 def started(cluster):
     """Have runs on Spark done by a cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ddcli.runtime.spark.start.start", lambda *_: cluster)
+        patch.setattr("ddcli.runtime.placement.start", lambda *_: cluster)
         yield cluster
 
 

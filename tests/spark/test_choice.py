@@ -55,7 +55,7 @@ def test_a_small_change_starts_no_spark(path, monkeypatch):
     with started(Here(1)) as cluster:
         summary = run(path, engine="spark")
         assert 0 < summary.spark.tasks <= cluster.done
-    monkeypatch.setattr("ddcli.runtime.spark.start.start", refuse)
+    monkeypatch.setattr("ddcli.runtime.placement.start", refuse)
     more(path.parent, 1)
     assert run(path).spark is None
 
@@ -75,14 +75,14 @@ def test_what_is_more_than_the_memory_holds_is_much(path):
 
 def test_without_one_it_is_done_here(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr("ddcli.runtime.spark.start.start", refuse)
+    monkeypatch.setattr("ddcli.runtime.placement.start", refuse)
     path.write_text(PIPELINE)
     assert run(path).spark is None
 
 
 def test_local_is_local(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr("ddcli.runtime.spark.start.start", refuse)
+    monkeypatch.setattr("ddcli.runtime.placement.start", refuse)
     assert run(path, engine="local").spark is None
 
 
@@ -191,7 +191,7 @@ def test_the_body_of_a_loop_is_where_the_loop_is(path):
 
 def test_the_call_counts_more_than_the_file(path, monkeypatch):
     asked = []
-    monkeypatch.setattr("ddcli.runtime.spark.start.start", lambda options, *_: asked.append(options) or Here(1))
+    monkeypatch.setattr("ddcli.runtime.placement.start", lambda options, *_: asked.append(options) or Here(1))
     run(path, engine="spark", master="local[3]", conf={"spark.ui.enabled": "true", "spark.x": "1"})
     (options,) = asked
     assert options.master == "local[3]"

@@ -87,7 +87,7 @@ from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import DdError
 from ddcli.driver.run import run
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.start import start
+from ddcli.runtime.placement import start
 from ddcli.store.state.transaction import Transaction
 from tests.spark.servers import children
 

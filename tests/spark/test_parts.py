@@ -26,8 +26,7 @@ from ddcli.errors import EngineError, InputError, RewrittenError, StateError, Us
 from ddcli.expressions.types import parse_type
 from ddcli.sinks.log_compaction import compact
 from ddcli.spark import parts as parts_module
-from ddcli.spark.readers import keeping
-from ddcli.spark.source import FilteringLogSource, LogSource
+from ddcli.spark.source import FilteringLogSource, LogSource, keeping
 from ddcli.store.log import joint_files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.changelog.test_read_log import COLUMNS, TIMES, drawn, plain, summed

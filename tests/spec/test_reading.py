@@ -11,7 +11,7 @@ from ddcli.errors import SpecErrors
 from ddcli.expressions.types import Type
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.plan.pipeline_file import load_spec, parse_spec
-from ddcli.spec.operator_model import Operator
+from ddcli.spec.model import Operator
 
 HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: c/}\n"
 OUT = "outputs: {big: out/}\n"

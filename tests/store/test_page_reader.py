@@ -16,8 +16,7 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.store.formats.base import Append
-from ddcli.store.formats.upsert import SnapshotsFormat, UpsertFormat
+from ddcli.store.formats.base import Append, SnapshotsFormat, UpsertFormat
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet import pages
 from ddcli.store.tables import files

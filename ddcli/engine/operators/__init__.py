@@ -9,9 +9,8 @@
 * memo: calls of functions whose results are kept
 * reduce: the reduction
 * reduce_aggregates: descriptions of aggregates: the lanes that they read and write
-* reduce_evaluate: values of aggregates; no times
 * reduce_instances: interesting times, and from the wanted output to updates
-* reduce_replay: the rows of groups at each instance: all, or the first in an order
+* reduce_replay: the rows of groups at each instance: all, or the first in an order; the values of aggregates over them
 * revisit: reductions in loops: their input, and the rounds in which they are evaluated again
 * running_windows: windows that continue from row to row
 * shift: moves updates to later times, and keeps them until then

@@ -14,9 +14,8 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine.operators.reduce_aggregates import Gather
-from ddcli.engine.operators.reduce_evaluate import evaluate
 from ddcli.engine.operators.reduce_instances import Instances
-from ddcli.engine.operators.reduce_replay import Replay
+from ddcli.engine.operators.reduce_replay import Replay, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

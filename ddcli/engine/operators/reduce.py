@@ -4,7 +4,7 @@
     delta(t) = want(t) - accumulated output of the key at t
 
 A step has four parts: the keys and times that must be evaluated (`reduce_instances`), the rows of their groups there
-(`reduce_replay`), the aggregates over them (`reduce_evaluate`), and the difference to the output so far (`reduce_instances`).
+and the aggregates over them (`reduce_replay`), and the difference to the output so far (`reduce_instances`).
 
 When a group is present. A reduction whose aggregates are all sums and counts keeps no input: its state is its output,
 `[key | number of records | lanes of the aggregates]`, and a group is present while any of those numbers is not zero.
@@ -22,7 +22,6 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
-from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
     Due,
@@ -41,11 +40,15 @@ from ddcli.engine.operators.reduce_instances import (
 )
 from ddcli.engine.operators.reduce_replay import (
     Sources,
+    Sums,
     break_ties,
+    evaluate,
     first_records,
+    in_order_of_instances,
     presence,
     replay,
     search_for,
+    several,
     top_rows,
 )
 

@@ -1,26 +1,46 @@
-"""The rows of groups at each instance, as every aggregate reads them: all, or the first in an order, found without reading the rest of a group."""
+"""The rows of groups at each instance, as every aggregate reads them: all, or the first in an order, found without reading the rest of a group.
+
+The values of aggregates over these rows are here too: value logic only, times are numbers of instances. Every aggregate is evaluated from the same `Replay`; its
+lanes for all instances take a few kernel calls.
+"""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
+from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.jit.registry import DiffOverflow
-from ddcli.engine.kernels import ordered_values, reduce_rows
-from ddcli.engine.operators.reduce_aggregates import NullTest, TopRows, null_test
+from ddcli.engine.kernels import ordered_values, reduce_rows, reduce_sums
+from ddcli.engine.operators.reduce_aggregates import (
+    NUMBERS,
+    Count,
+    CountDistinct,
+    ExactSum,
+    First,
+    FloatMean,
+    FloatSum,
+    Gather,
+    GatheredGroups,
+    LaneRun,
+    NullTest,
+    TopRows,
+    null_test,
+)
 from ddcli.engine.operators.reduce_instances import Instances, Single, sizes
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from ddcli.engine.columns import Lanes
-    from ddcli.engine.operators.reduce_aggregates import Ordered
+    from ddcli.engine.operators.reduce_aggregates import Aggregate, Ordered
 
 
 class SumOverflow(EngineError):
@@ -202,3 +222,213 @@ def ordered_search(aggregate: Ordered, rows: Replay) -> tuple[Search, Sources]:
     bounds = np.stack([moved.starts[:-1], moved.starts[1:]], axis=1)
     times = np.arange(len(rows.instances))[:, None]
     return search_for(aggregate, 1, where), Sources([moved.rows], bounds, 1, rows.nv, moved.first, times)
+
+
+LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
+SCALE = 128
+"""More than the bits that a sum can have beyond the floats: the bits of a diff and of a number of rows."""
+
+
+def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, Lanes | None]:
+    """Return an aggregate's lanes (instances, width), and which instances have them (None: all)."""
+    match aggregate:
+        case Count() | ExactSum():
+            sums = Sums(len(rows.instances), (aggregate,))
+            sums.add(rows.rows, 1, np.ascontiguousarray(rows.rows[:, -2]))
+            out, _ = sums.finalize(rows.instances, rows.first, position)
+            return out, None
+        case FloatSum():
+            return float_sums(aggregate.column, rows)[:, None], None
+        case FloatMean():
+            number, _ = evaluate(Count(aggregate.column), rows, position)
+            return float_means(number[:, 0], lambda scale: float_sums(aggregate.column, rows, scale)), None
+        case CountDistinct():
+            return _distinct(aggregate.column, rows)[:, None], None
+        case First():
+            search, sources = ordered_search(aggregate, rows)
+            return first_records([search], sources)
+        case Gather():
+            given = gathered(aggregate, rows)
+            out = np.zeros((len(rows.instances), aggregate.width), np.int64)
+            out[given[:, 0]] = given[:, 1:-1]
+            return out, None
+        case _:
+            raise AssertionError("an aggregate of several rows, see `several`")
+
+
+def several(aggregate: Ordered | Gather, rows: Replay) -> Lanes:
+    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that may have several results for an instance."""
+    if isinstance(aggregate, Gather):
+        given = gathered(aggregate, rows)
+        return given[np.argsort(given[:, 0], kind="stable")]
+    found, tied = top_rows(*ordered_search(aggregate, rows))
+    if not tied.any():
+        return found
+    return in_order_of_instances(found, break_ties(aggregate, rows.of(rows.rows[tied[rows.rows[:, 0]]])))
+
+
+def in_order_of_instances(*parts: Lanes) -> Lanes:
+    """Return rows [instance | lanes | count] together."""
+    rows = np.concatenate(parts)
+    return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+class Sums:
+    """Running sums of accumulable aggregates: rows are added to instances, then finalized once."""
+
+    def __init__(self, instances: int, aggregates: tuple[Count | ExactSum, ...]):
+        self.aggregates = aggregates
+        self._sizes = [self._size(aggregate) for aggregate in aggregates]
+        self._limbs = np.zeros((instances, sum(self._sizes)), np.int64)
+
+    @classmethod
+    def digits(cls, aggregates: tuple[Count | ExactSum, ...]) -> int:
+        """Return how many lanes `limbs` has."""
+        return sum(map(cls._size, aggregates))
+
+    @classmethod
+    def digits_of(cls, aggregates: tuple[Count | ExactSum, ...], among: tuple[Count | ExactSum, ...]) -> list[int]:
+        """Return the lanes in the `limbs` of the aggregates `among` that belong to `aggregates`, a part of them."""
+        starts = dict(zip(among, accumulate(map(cls._size, among), initial=0), strict=False))
+        return [starts[aggregate] + digit for aggregate in aggregates for digit in range(cls._size(aggregate))]
+
+    @staticmethod
+    def _size(aggregate: Count | ExactSum) -> int:
+        if isinstance(aggregate, Count):
+            return LIMBS["signed"]
+        return max(LIMBS[aggregate.number], LIMBS[aggregate.total])
+
+    def add(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add rows whose value lanes begin at `offset` and whose last lane is the diff, each to its instance."""
+        numbers, at = [], 0
+        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
+            lane, number = 0, reduce_sums.ONE
+            if isinstance(aggregate, ExactSum):
+                lane, number = offset + aggregate.column.number, NUMBERS[aggregate.number]
+            numbers.append((lane, number, *null_test(aggregate.column, offset), at))
+            at += size
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
+
+    def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add finished sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
+        numbers, at, lane = [], 0, offset
+        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
+            number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
+            numbers.append((lane, number, -1, 0, at))
+            at += size
+            lane += aggregate.width
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
+
+    def limbs(self) -> Lanes:
+        """Return each instance's sums as digits, which never overflow: all aggregates' side by side."""
+        reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
+        return self._limbs
+
+    def add_limbs(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add digits that `limbs` returned elsewhere: rows that have them from lane `offset` on, times their diff."""
+        reduce_sums.add_limbs(rows, offset, instances, self._limbs)
+
+    def finalize(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
+        """Return the lanes of all aggregates at each instance, and 1 where any sum is not zero. Raises SumOverflow."""
+        out = np.empty((len(instances), sum(aggregate.width for aggregate in self.aggregates)), np.int64)
+        present = np.zeros(len(instances), np.int64)
+        at = lane = 0
+        for number, (aggregate, size) in enumerate(zip(self.aggregates, self._sizes, strict=True)):
+            total = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
+            failed = reduce_sums.apply_sums(first, self._limbs, at, size, total, out, lane, present)
+            if failed < 0:
+                group = int(np.searchsorted(instances.first, -1 - failed, side="right")) - 1
+                raise SumOverflow(tuple(instances.keys[group].tolist()), position + number)
+            at += size
+            lane += aggregate.width
+        return out, present
+
+
+def float_sums(column: LaneRun, rows: Replay, scale: int = 0) -> Lanes:
+    """Return the lane of a column's float sum at each instance, over 2**scale where that is a normal float."""
+    starts, order = np.empty(len(rows.instances) + 1, np.int64), np.empty(len(rows.rows), np.int64)
+    reduce_rows.by_lane(rows.rows, rows.nv + 1, starts, order)
+    return _sum_floats(rows.rows, 1 + column.number, null_test(column, 1), scale, starts, order, rows.first)
+
+
+def _sum_floats(rows: Lanes, lane: int, null: NullTest, scale: int, starts: Lanes, order: Lanes, first: Lanes) -> Lanes:
+    out = np.empty(len(starts) - 1, np.int64)
+    limbs, digits = np.zeros(reduce_sums.LIMBS, np.int64), np.zeros(reduce_sums.LIMBS, np.int64)
+    reduce_sums.sum_floats(rows, lane, null.lane, null.value, scale, starts, order, first, limbs, digits, out)
+    return out
+
+
+def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
+    """Return the lanes of `FloatMean`, from numbers of rows and a function that returns their sums over 2**scale."""
+    out = np.column_stack([sums(0), numbers])
+    large = np.flatnonzero(np.isinf(float_values(out[:, 0])) & (numbers != 0))
+    if len(large):
+        scaled = float_values(sums(SCALE)[large])
+        # A sum that is infinite at every scale contains an infinity.
+        large, scaled = large[np.isfinite(scaled)], scaled[np.isfinite(scaled)]
+        with np.errstate(over="ignore"):
+            out[large, 0] = float_lanes(np.ldexp(scaled / numbers[large], SCALE))
+        out[large, 1] = 1
+    return out
+
+
+def distinct_floats(given: GatheredGroups, column: LaneRun, *, mean: bool) -> Lanes:
+    """Return rows [instance | float | 1]: the exact sum, rounded once, of a column's values, each once; null for none.
+
+    With `mean` that over their number.
+    """
+    instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
+    null = null_test(column, 1)
+    there = given.rows[:, -1] > 0
+    if null.lane >= 0:
+        there &= given.rows[:, null.lane] != null.value
+    pairs = np.unique(given.rows[there][:, [0, 1 + column.number]], axis=0)
+    starts = np.append(np.searchsorted(pairs[:, 0], instances), len(pairs))
+    once = np.column_stack([pairs, np.ones(len(pairs), np.int64)])
+    order, first = np.arange(len(pairs)), np.arange(len(instances) + 1)
+
+    def sums(scale: int) -> Lanes:
+        return _sum_floats(once, 1, NullTest(-1, 0), scale, starts, order, first)
+
+    numbers = np.diff(starts)
+    if mean:
+        totals = float_means(numbers, sums)
+        found = float_lanes(float_values(totals[:, 0].copy()) / np.maximum(totals[:, 1], 1))
+    else:
+        found = sums(0)
+    return np.column_stack([instances, np.where(numbers > 0, found, NULL), np.ones_like(instances)])
+
+
+def _distinct(column: LaneRun, rows: Replay) -> Lanes:
+    rows = rows.by_values(column.lanes)
+    null = null_test(LaneRun(0, column.width, column.null), 1)
+    out = np.zeros(len(rows.instances), np.int64)
+    checked(ordered_values.count_values(rows.rows, rows.starts, rows.nv, *null, rows.first, out))
+    return out
+
+
+def gathered(aggregate: Gather, rows: Replay) -> Lanes:
+    """Return the rows of an aggregate's function for the groups' accumulated rows: [instance | lanes | count]."""
+    given = np.ascontiguousarray(aggregate.function(spread(rows)))
+    assert given.shape[1:] == (aggregate.width + 2,), (
+        f"rows of {given.shape}, not [instance | {aggregate.width} lanes | count]"
+    )
+    return given
+
+
+def spread(rows: Replay) -> GatheredGroups:
+    """Return the groups' accumulated rows at each instance."""
+    instances = rows.instances
+    if len(rows.first) == len(instances) + 1:
+        seen = np.delete(
+            rows.rows, rows.nv + 1, axis=1
+        )  # each instance is its own group: its rows are accumulated already
+    else:
+        arguments = (rows.rows, rows.starts, rows.nv, rows.first)
+        room = checked(reduce_rows.expand(*arguments, np.empty((0, rows.nv + 2), np.int64), 0))
+        found = np.empty((room, rows.nv + 2), np.int64)
+        reduce_rows.expand(*arguments, found, 1)
+        order = np.empty(room, np.int64)
+        reduce_rows.by_lane(found, 0, np.empty(len(instances) + 1, np.int64), order)
+        seen = found[order]
+    return GatheredGroups(instances.keys[instances.groups()], instances.times, seen)

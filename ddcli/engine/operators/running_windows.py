@@ -17,10 +17,9 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.operators.base import Delta, StatefulOperator
-from ddcli.engine.operators.reduce_evaluate import spread
 from ddcli.engine.operators.reduce_instances import Instances, ends, new_instances
 from ddcli.engine.operators.reduce_instances import sizes as row_counts
-from ddcli.engine.operators.reduce_replay import Replay
+from ddcli.engine.operators.reduce_replay import Replay, spread
 from ddcli.engine.times import LEAST
 from ddcli.engine.trace.trace_import import nearby, within
 

@@ -16,7 +16,7 @@ from ddcli.plan.operators.row import NOTHING, argument, columns_of, integer, map
 from ddcli.plan.relation import Relation
 from ddcli.plan.windows import with_window
 from ddcli.plan.words import noting, raise_all
-from ddcli.spec.operator_model import PythonFunction
+from ddcli.spec.model import PythonFunction
 from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Record, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
     from ddcli.plan.operators.row import Operands
-    from ddcli.spec.operator_model import Assignments, GroupColumn, Order
+    from ddcli.spec.model import Assignments, GroupColumn, Order
 
     Arguments = dict[str, Any]
     from ddcli.expressions.types import Schema

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import LoopName, Node
-    from ddcli.spec.operator_model import Assignments
+    from ddcli.spec.model import Assignments
     from ddcli.spec.shapes import Shape
 
 

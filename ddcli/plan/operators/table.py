@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError, Span
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
-    from ddcli.spec.operator_model import Assignments, Operator, PythonFunction, Source
+    from ddcli.spec.model import Assignments, Operator, PythonFunction, Source
     from ddcli.spec.shapes import Shape
 
 

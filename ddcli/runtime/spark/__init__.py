@@ -5,5 +5,4 @@
 * doctor: `dd doctor --spark`
 * plans: a Spark that runs plans of DataFrames, the base of both
 * session: memory of tasks, errors
-* start: the Spark of a request
 """

@@ -16,9 +16,9 @@ from ddcli.dataclass import frozen
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
+from ddcli.runtime.placement import check_installed, start
 from ddcli.runtime.spark.classic import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
-from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.task import SHARED
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.buckets import adopt_settings, settings_in_use

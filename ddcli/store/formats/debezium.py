@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
-from ddcli.store.formats.base import INT64, BadRow, ConvertedRows, Format, Upserted
-from ddcli.store.formats.upsert import UpsertFormat
+from ddcli.store.formats.base import INT64, BadRow, ConvertedRows, Format, Upserted, UpsertFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.formats.upsert import SnapshotsFormat
+    from ddcli.store.formats.base import SnapshotsFormat
     from ddcli.store.log.rows import RowChange, RowCondition
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times

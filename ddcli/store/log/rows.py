@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
-    from ddcli.store.formats.base import ConvertedRows, Format, Upserted
-    from ddcli.store.formats.upsert import SnapshotsFormat
+    from ddcli.store.formats.base import ConvertedRows, Format, SnapshotsFormat, Upserted
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.tables.files import Tables
     from ddcli.store.tables.kinds import Footer
