@@ -128,37 +128,6 @@ def test_kernels_say_the_same_as_plain_python(column, size):
         assert np.array_equal(picked(*written(kind, form, values, size), form), compiled)
 
 
-def packed(values, narrow):
-    """Return the bytes that numbers are packed into."""
-    out = np.full(page_writer.HEAD + 8 * (len(values) + page_writer.BLOCK), 255, np.uint8)
-    return out[: page_writer.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
-
-
-PACKED = st.one_of(
-    st.tuples(st.just(0), st.lists(WIDE, max_size=300) | MORE),
-    st.tuples(st.just(NARROW), st.lists(NARROW_ONES, max_size=300)),
-    st.tuples(st.just(NARROW | UNSIGNED), st.lists(UNSIGNED_ONES, max_size=300)),
-)
-
-
-@given(PACKED)
-def test_packed_numbers_are_read_as_they_were(drawn):
-    form, values = drawn
-    content = packed(values, form & NARROW)
-    data = np.frombuffer(content + bytes(SLACK), np.uint8)
-    table = np.array([[0, len(content), len(values), 0, 0]])
-    assert picked(data, table, form).reshape(-1).tolist() == values
-
-
-@settings(max_examples=many(5))
-@given(PACKED)
-def test_plain_python_packs_numbers_as_kernels_do(drawn):
-    form, values = drawn
-    compiled = packed(values, form & NARROW)
-    with interpreted():
-        assert packed(values, form & NARROW) == compiled
-
-
 @settings(max_examples=many(5))
 @given(columns(), st.integers(1, 50), st.sampled_from([0, 4]))
 def test_pages_are_described_as_they_are(column, size, start):

@@ -40,15 +40,15 @@ KERNELS = "ddcli.engine.kernels"
 FIRST = (
     *("text_syntax.csv_is_sound", "gather.count_positive", "gather.put_lanes", "pool_table.different_views"),
     *("hashes.keyed_ranges", "pool_table.insert_ranges", "pool_table.rehash", "pool_table.take_lanes"),
-    *("partition.count_shards", "partition.number_by_shard", "packed_rows.pack_rows", "packed_rows.unpack_rows"),
-    *("sort.order_of", "packed_rows.widen_bounds", "partition.count_pieces", "packed_rows.unpack_to_pieces"),
+    *("partition.count_pieces", "partition.number_by_shard", "packed_rows.pack_rows", "packed_rows.unpack_rows"),
+    *("sort.order_of", "packed_rows.widen_bounds", "packed_rows.unpack_to_pieces"),
     *("sort.sort_pieces", "sort.sum_equal", "join.join_some", "partition.widen_ranges"),
     *("partition.move_to_shard_pieces", "reduce_times.new_times", "reduce_times.locate", "reduce_rows.collect"),
     *("reduce_rows.assign", "reduce_sums.add_rows", "reduce_sums.apply_sums", "reduce_turns.take_turns"),
     *("gather.turn_lanes", "gather.copy_lanes", "times.advance_one", "hashes.add_hashes"),
     *("sort.partition", "sort.move_to_pieces", "pool_table.find_views", "page_writer.describe_pages"),
     *("reduce_rows.number_groups", "uniform.all_hold", "page_headers.walk_pages", "hashes.hash_ranges"),
-    *("gather.first_keys", "pool_table.copy_views", "page_writer.pack_deltas", "page_headers.largest_group"),
+    *("gather.first_keys", "pool_table.copy_views", "page_writer.pack_differences"),
     *("reduce_rows.runs", "ordered_values.count_values", "ordered_values.first_values"),
 )
 """The kernels that a first run is likely to call, in the order in which millions of rows wait for them; then those that it calls with few, or some do."""

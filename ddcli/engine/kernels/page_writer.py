@@ -330,9 +330,7 @@ def pack_numbers(
 
 
 BLOCK: Final = 128
-"""Differences of a block, or several times as many."""
-HEAD: Final = 48
-"""Bytes before the differences of a block, at most."""
+"""Differences of a block."""
 SIZES: Final = 8
 """Bits for the size of a page's header; the bits above it are the page's end."""
 FEWER, MORE, ENCODED, HIGHER, LONGER = -1, -2, -3, -4, -5
@@ -362,52 +360,6 @@ def narrowed(value: Any, narrow: int) -> Any:
     if narrow:
         return integer(np.uint64(value) << U32) >> 32
     return value
-
-
-@kernel("ViB")
-def pack_deltas(values: np.ndarray, narrow: int, out: np.ndarray) -> int:
-    """Write numbers as differences of neighbours, in one block, as wide as the largest in whole bytes; return how many bytes these are.
-
-    The differences wrap around, and readers wrap around too. `out` has room for `HEAD` bytes and for a block of as many words as there are numbers, or more.
-    """
-    count = values.size
-    block = BLOCK * max(1, (count + BLOCK - 2) // BLOCK)
-    if out.size < HEAD + 8 * block:
-        return -1
-    at = put_number(out, 0, np.uint64(block))
-    at = put_number(out, at, U1)
-    at = put_number(out, at, np.uint64(count))
-    at = put_number(out, at, unsigned(narrowed(values[0], narrow) if count > 0 else 0))
-    if count < 2:
-        return at
-    least = narrowed(values[1] - values[0], narrow)
-    for i in range(2, count):
-        step = narrowed(values[i] - values[i - 1], narrow)
-        least = min(least, step)
-    widest = U0
-    for i in range(1, count):
-        above = np.uint64(narrowed(values[i] - values[i - 1], narrow) - least)
-        if narrow:
-            above &= np.uint64(0xFFFFFFFF)
-        widest |= above
-    size = 0
-    while widest > U0:
-        widest >>= U8
-        size += 1
-    at = put_number(out, at, unsigned(least))
-    out[at] = np.uint8(8 * size)
-    at += 1
-    end = at + block * size
-    for i in range(1, count):
-        above = np.uint64(narrowed(values[i] - values[i - 1], narrow) - least)
-        for _ in range(size):
-            out[at] = np.uint8(above & np.uint64(0xFF))
-            above >>= U8
-            at += 1
-    while at < end:
-        out[at] = np.uint8(0)
-        at += 1
-    return at
 
 
 @kernel("BMiVViiVi")

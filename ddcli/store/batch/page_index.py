@@ -130,7 +130,10 @@ class PageIndex:
 
     def to_bytes(self) -> bytes:
         """Return the bytes that `from_bytes` reads, followed by their length and a magic."""
-        packed = {name: _text(getattr(self, name)) for name in ("records", "checksums")}
+        packed = {
+            name: base64.b64encode(getattr(self, name).astype("<i8").tobytes()).decode()
+            for name in ("records", "checksums")
+        }
         numbers = {name: getattr(self, name) for name in ("rows", "group", "page", "key", "start")}
         tree = {**numbers, **packed, "columns": self.columns, "constants": self.constants, "mark": self.mark}
         text = JSON.encode(tree).encode()
@@ -282,10 +285,6 @@ class Leaves:
     def _column(self, column: int) -> int:
         """Return the offset of a column's numbers."""
         return self.index.pages * self.index.key + column * (2 * self.index.pages + 3)
-
-
-def _text(numbers: Matrix) -> str:
-    return base64.b64encode(numbers.astype("<i8").tobytes()).decode()
 
 
 def _numbers(text: str) -> Matrix:

@@ -1,6 +1,6 @@
 """Parquet without a library of Parquet: a batch file of one row group, as a run of few changes writes for each of its arrangements, and files in memory made of some pages.
 
-The batch file has the form that `writers.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+The batch file has the form that `writers.FrameWriter` writes, with fewer ways to pack: integers as differences, texts, floats and wide decimals numbered,
 nothing compressed. It takes a tenth of a millisecond a column; to import a library of Parquet takes longer than all the rest of such a run.
 
 A file made of some pages of a column lets a reader of Parquet decode these alone. https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
@@ -18,6 +18,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, SIGN, float_values
+from ddcli.engine.kernels import page_writer
 from ddcli.engine.kernels.page_headers import (
     DELTAS,
     DICTIONARY_PAGE,
@@ -29,8 +30,7 @@ from ddcli.engine.kernels.page_headers import (
     VALUES,
     walk_pages,
 )
-from ddcli.engine.kernels.page_values import FLIPPED, FLOAT, NARROW, NULLABLE, NUMBERED, OTHER, SLACK, TEXT, WIDTH
-from ddcli.engine.kernels.page_writer import BLOCK, HEAD, pack_deltas
+from ddcli.engine.kernels.page_values import FLOAT, NARROW, NULLABLE, NUMBERED, OTHER, SLACK, TEXT, WIDTH
 from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter
@@ -54,6 +54,7 @@ from ddcli.store.parquet.row_groups import (
     number_bytes,
     struct_bytes,
     structs_bytes,
+    text_bytes,
     varint_bytes,
 )
 from ddcli.store.parquet.row_groups import END as AFTER
@@ -77,8 +78,6 @@ LENGTH = Struct("<I")
 """The length of a text, before it."""
 LEVELS = 3
 """Parquet's number for the encoding of nulls."""
-NEXT, LATER, WITHIN = (bytes([step << 4 | kind]) for step, kind in ((1, I64), (2, I64), (1, STRUCT)))
-"""The headers of a number in the next field of a struct, of one in the next but one, and of a struct in the next field."""
 INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7
 REQUIRED, OPTIONAL = 0, 1
 WRITER = b"ddcli"
@@ -107,59 +106,99 @@ def _is_numbered(kind: Type) -> bool:
 
 def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
     """Return the content of a file of some updates, sorted: at least one, and no more than a row group has."""
-    rows, page = len(matrix), file.PAGE
+    rows, scratch = len(matrix), PageScratch(len(matrix))
     assert 0 < rows <= file.GROUP, "as many rows as a row group has"
-    chunks = [_chunk(name, layout, matrix, pool, page) for name in stored_order(layout)]
-    body, at, described, count = [MAGIC], len(MAGIC), [], number_bytes(rows)
+    chunks = [_chunk(name, layout, matrix, pool, scratch) for name in stored_order(layout)]
+    body, at, described = [MAGIC], len(MAGIC), []
     for column, content, dictionary in chunks:
-        described.append(chunk_bytes(column, at, len(content), dictionary, count))
+        described.append(chunk_bytes(column, at, len(content), dictionary, rows))
         body.append(content)
         at += len(content)
     group = b"".join(body)
     columns = tuple(column for column, _, _ in chunks)
     index, data = IndexWriter(layout.key.width), matrix[:, : layout.record.width]
     index.note_constants(layout.constants(matrix))
-    index.add(np.frombuffer(group, np.uint8), 0, columns, data[::page], data[-1:], rows)
+    index.add(np.frombuffer(group, np.uint8), 0, columns, data[:: file.PAGE], data[-1:], rows)
     indexed = index.finish(columns, len(group), pool.mark if layout.hashed else "")
     end = footer_bytes(layout, columns, [group_bytes(described, rows, at - len(MAGIC))], rows)
     return memoryview(b"".join([group, *indexed, end]))
 
 
+FEW_SLOTS = 1 << 10
+"""Slots of the table in which values are numbered at first: clearing a large one takes longer than to number a few values."""
+
+
+class PageScratch:
+    """Room for the pages that kernels make of a column of a row group."""
+
+    def __init__(self, rows: int) -> None:
+        self.known = np.empty(max(rows, 1), np.int64)
+        # A dictionary, and pages.
+        self._words = np.empty(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // file.PAGE)), np.uint64)
+        self.out = self._words.view(np.uint8)
+        self._there, self._values, self._numbers = (np.empty(rows, np.int64) for _ in range(3))
+        self._steps = np.empty(page_writer.BLOCK, np.int64)
+
+    def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
+        """Return the number of distinct values of a column, which it numbers in a table of `slots` slots; a negative number for too many."""
+        table = np.zeros(slots, np.uint32)
+        return page_writer.number_values(lanes, lane, form, self._there, self._values, self._numbers, self.known, table)
+
+    def numbered(self, lanes: Matrix, lane: int, form: int) -> int:
+        """Return the number of distinct values of a column, which it numbers."""
+        found = self.number(lanes, lane, form, FEW_SLOTS)
+        return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
+
+    def pack_numbers(self, rows: int, form: int, distinct: int) -> tuple[int, int]:
+        """Write the pages of numbered values to `out`; return their bytes, and the dictionary's."""
+        size = page_writer.pack_numbers(
+            rows, form, file.PAGE, self._there, self._numbers, self.known, distinct, self.out, self._words
+        )
+        assert size >= 0, "pages take more room than there is"
+        return size, int(self.known[0])
+
+    def pack_differences(self, lanes: Matrix, lane: int, form: int) -> int:
+        """Write the pages of a column to `out`; return how many bytes they have."""
+        size = page_writer.pack_differences(
+            lanes, lane, form, file.PAGE, self._there, self._values, self._steps, self.out, self._words
+        )
+        assert size >= 0, "pages take more room than there is"
+        return size
+
+
 def chunk_bytes(
-    column: PageColumn, at: int, length: int, dictionary: int, rows: bytes, ends: tuple[int, int] | None = None
+    column: PageColumn, at: int, length: int, dictionary: int, rows: int, ends: tuple[int, int] | None = None
 ) -> bytes:
     """Return the footer's entry for a column's pages, `length` bytes from `at` on, the first `dictionary` of them a dictionary's.
 
-    `rows` are the bytes of their number, `ends` the least and the greatest of its integers, where readers are to know them.
+    `ends` are the least and the greatest of its integers, where readers are to know them.
     """
-    begin, size = number_bytes(at), number_bytes(length)
-    first = number_bytes(at + dictionary)
-    numbered = (LATER, begin) if column.form & NUMBERED else ()
-    known = _statistics(column.form, ends) if ends is not None else b""
-    meta = (_meta(column), NEXT, rows, NEXT, size, NEXT, size, LATER, first, *numbered, known)
-    return b"".join((LATER, begin, WITHIN, *meta, b"\0\0"))
+    more: Fields = {11: (I64, number_bytes(at))} if column.form & NUMBERED else {}
+    if ends is not None:
+        size = 4 if column.form & NARROW else 8
+        least, greatest = (_text((end % (1 << 8 * size)).to_bytes(size, "little")) for end in ends)
+        more[12] = (STRUCT, struct_bytes({3: (I64, number_bytes(0)), 5: greatest, 6: least}))
+    encodings = (UNENCODED, NUMBERS, LEVELS) if column.form & NUMBERED else (DELTAS, LEVELS)
+    described = _described(_physical(column.form), encodings, column.name, 0)
+    return _placed(described | more, rows, length, at, at + dictionary)
 
 
 @lru_cache(maxsize=1024)
-def _meta(column: PageColumn) -> bytes:
-    """Return the fields 1 to 4 of a footer's entry for a column: type, encodings, name, and that nothing is compressed."""
-    encodings = [UNENCODED, NUMBERS, LEVELS] if column.form & NUMBERED else [DELTAS, LEVELS]
-    path = column.name.encode()
-    meta: Fields = {
-        1: (I32, number_bytes(_physical(column.form))),
+def _described(physical: int, encodings: tuple[int, ...], path: str, codec: int) -> Fields:
+    """Return the fields of a footer's entry for a column that belong to its type, not to its place."""
+    return {
+        1: (I32, number_bytes(physical)),
         2: (LIST, bytes([len(encodings) << 4 | I32]) + b"".join(map(number_bytes, encodings))),
-        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
-        4: (I32, number_bytes(0)),
+        3: (LIST, bytes([1 << 4 | BINARY]) + text_bytes(path)),
+        4: (I32, number_bytes(codec)),
     }
-    return struct_bytes(meta)[:-1]
 
 
-def _statistics(form: int, ends: tuple[int, int]) -> bytes:
-    """Return the field 12 of a footer's entry for a column: that no value is null, the least and the greatest one."""
-    size = 4 if form & NARROW else 8
-    least, greatest = (_text((end % (1 << 8 * size)).to_bytes(size, "little")) for end in ends)
-    step = 12 - (11 if form & NUMBERED else 9)
-    return bytes([step << 4 | STRUCT]) + struct_bytes({3: (I64, number_bytes(0)), 5: greatest, 6: least})
+def _placed(described: Fields, values: int, size: int, begin: int, first: int) -> bytes:
+    """Return a footer's entry for pages of `size` bytes and `values` values from `begin` on, those behind a dictionary from `first` on."""
+    length = (I64, number_bytes(size))
+    place: Fields = {5: (I64, number_bytes(values)), 6: length, 7: length, 9: (I64, number_bytes(first))}
+    return struct_bytes({2: (I64, number_bytes(begin)), 3: (STRUCT, struct_bytes(described | place))})
 
 
 def stored_order(layout: BatchLayout) -> list[str]:
@@ -175,47 +214,47 @@ def column_of(name: str, kind: Type) -> tuple[PageColumn, bool]:
     return PageColumn(name, str(kind), form_of(kind, numbered=numbered)), numbered
 
 
-def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int) -> tuple[PageColumn, bytes, int]:
+def lanes_of(name: str, layout: BatchLayout, matrix: Matrix) -> tuple[Matrix, int]:
+    """Return the matrix with the lanes of a column, and the first of these: the hidden key is in none of its own."""
+    if name in layout.stored:
+        return matrix, layout.stored[name][0]
+    return np.ascontiguousarray(layout.leading(matrix)).reshape(-1, 1), 0
+
+
+def _chunk(
+    name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, scratch: PageScratch
+) -> tuple[PageColumn, bytes, int]:
     """Return a column, its pages, one after the other, and the size of the dictionary, if the first is one."""
     kind = layout.columns[name]
-    there, lanes = _lanes(name, kind, layout, matrix)
+    rows, lane = lanes_of(name, layout, matrix)
     column, numbered = column_of(name, kind)
-    form = column.form
-    pages: list[bytes] = []
-    dictionary = 0
-    if numbered:
-        known, lanes = _distinct(lanes, there)
-        pages.append(_dictionary(known, kind, pool))
-        dictionary = len(pages[0])
-        size = 1 if len(known) <= 1 << 8 else 2
-    elif form & FLIPPED:
-        lanes = lanes ^ SIGN
-    for at in range(0, len(lanes), page):
-        values = lanes[at : at + page]
+    if not numbered:
+        return column, scratch.out[: scratch.pack_differences(rows, lane, column.form)].tobytes(), 0
+    there, lanes = _values(rows, lane, kind)
+    known, numbers = _distinct(lanes, there)
+    pages = [_dictionary(known, kind, pool)]
+    dictionary = len(pages[0])
+    size = 1 if len(known) <= 1 << 8 else 2
+    for at in range(0, len(numbers), file.PAGE):
+        values = numbers[at : at + file.PAGE]
         count = len(values)
         levels = b""
-        if form & NULLABLE:
-            here = None if there is None else there[at : at + page]
+        if column.form & NULLABLE:
+            here = None if there is None else there[at : at + file.PAGE]
             levels = _levels(here, count)
             values = values if here is None else values[here]
-        body = levels + (_numbers(values, size) if numbered else _differences(values, narrow=bool(form & NARROW)))
-        pages += [_data_header(count, NUMBERS if numbered else DELTAS, len(body)), body]
+        body = levels + _numbers(values, size)
+        pages += [_data_header(count, len(body)), body]
     return column, b"".join(pages), dictionary
 
 
-def _lanes(name: str, kind: Type, layout: BatchLayout, matrix: Matrix) -> tuple[Flags | None, Matrix]:
+def _values(rows: Matrix, lane: int, kind: Type) -> tuple[Flags | None, Matrix]:
     """Return which rows have a value in a column, None where all do, and the lanes of the values."""
-    if name not in layout.stored:
-        return None, np.ascontiguousarray(layout.leading(matrix))
-    lane, _, _ = layout.stored[name]
-    if kind.is_wide:
-        there = matrix[:, lane] != NULL
-        return None if there.all() else there, np.ascontiguousarray(matrix[:, lane : lane + 2])
-    if not kind.nullable:
-        return None, np.ascontiguousarray(matrix[:, lane])
-    flagged = kind.kind in FLAGGED
-    there = matrix[:, lane] == 0 if flagged else matrix[:, lane] != NULL
-    return None if there.all() else there, np.ascontiguousarray(matrix[:, lane + flagged])
+    flagged = kind.nullable and kind.kind in FLAGGED
+    there = rows[:, lane] == 0 if flagged else rows[:, lane] != NULL
+    first = lane + flagged
+    lanes = rows[:, first : first + 2] if kind.is_wide else rows[:, first]
+    return None if not kind.nullable or there.all() else there, np.ascontiguousarray(lanes)
 
 
 def _distinct(lanes: Matrix, there: Flags | None) -> tuple[Matrix, Matrix]:
@@ -243,10 +282,10 @@ def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _data_header(count: int, encoding: int, size: int) -> bytes:
-    """Return the header of a page of `count` values."""
+def _data_header(count: int, size: int) -> bytes:
+    """Return the header of a page of `count` numbers of a dictionary's entries."""
     levels = (I32, number_bytes(LEVELS))
-    header: Fields = {1: (I32, number_bytes(count)), 2: (I32, number_bytes(encoding)), 3: levels, 4: levels}
+    header: Fields = {1: (I32, number_bytes(count)), 2: (I32, number_bytes(NUMBERS)), 3: levels, 4: levels}
     return _header(0, 5, header, size)
 
 
@@ -273,16 +312,6 @@ def _numbers(values: Matrix, size: int) -> bytes:
     padded = np.zeros(-(-len(values) // 8) * 8, f"<u{size}")
     padded[: len(values)] = values
     return width + varint_bytes(len(padded) // 8 << 1 | 1) + padded.tobytes()
-
-
-def _differences(values: Matrix, *, narrow: bool) -> bytes:
-    """Return numbers as differences of neighbours, in one block, as wide as the largest in whole bytes. They wrap around, as they are read.
-
-    >>> list(_differences(np.array([7, 8, 8]), narrow=False)[:9])
-    [128, 1, 1, 3, 14, 0, 8, 1, 0]
-    """
-    out = np.empty(HEAD + 8 * (len(values) + BLOCK), np.uint8)
-    return out[: pack_deltas(values, int(narrow), out)].tobytes()
 
 
 def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
@@ -363,8 +392,7 @@ def _text(data: bytes) -> tuple[int, bytes]:
 PHYSICAL = {"BOOLEAN": 0, "INT32": 1, "INT64": 2, "INT96": 3, "FLOAT": 4, "DOUBLE": 5, "BYTE_ARRAY": 6}
 PHYSICAL["FIXED_LEN_BYTE_ARRAY"] = 7
 CODECS = {"UNCOMPRESSED": 0, "ZSTD": 6}
-PLAIN, RLE = 0, 3
-"""Parquet's numbers for types, codecs and encodings."""
+"""Parquet's numbers for types and codecs."""
 
 
 def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, rows: int) -> pl.Series:
@@ -379,11 +407,12 @@ def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, 
     contents, chunks, begin = [MAGIC], [], len(MAGIC)
     for pages, chunk in parts:
         content, found = _walked(data, pages)
-        chunks.append(_described(chunk, len(content), int(found[:, VALUES].sum()), begin))
+        named = chunk.path_in_schema, CODECS[chunk.compression]
+        described = _described(PHYSICAL[chunk.physical_type], (UNENCODED, LEVELS), *named)
+        chunks.append(_placed(described, int(found[:, VALUES].sum()), len(content), begin, begin))
         contents.append(content)
         begin += len(content)
-    size = (I64, number_bytes(begin - len(MAGIC)))
-    group = struct_bytes({1: (LIST, structs_bytes(chunks)), 2: size, 3: (I64, number_bytes(rows))})
+    group = group_bytes(chunks, rows, begin - len(MAGIC))
     footer = fields(_empty(field)) | {ROWS: (I64, number_bytes(rows)), GROUPS: (LIST, structs_bytes([group]))}
     tail = struct_bytes(footer)
     file = b"".join([*contents, tail, len(tail).to_bytes(4, "little"), MAGIC])
@@ -393,22 +422,6 @@ def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, 
     if len(series) != rows:
         raise ValueError("another number of rows")
     return series
-
-
-def _described(chunk: Any, size: int, values: int, begin: int) -> bytes:
-    """Return the footer's entry for pages of `size` bytes and `values` values from `begin` on; `chunk` is the entry in the footer of their own file."""
-    path, length = chunk.path_in_schema.encode(), (I64, number_bytes(size))
-    described = {
-        1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
-        2: (LIST, bytes([2 << 4 | I32]) + number_bytes(PLAIN) + number_bytes(RLE)),
-        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
-        4: (I32, number_bytes(CODECS[chunk.compression])),
-        5: (I64, number_bytes(values)),
-        6: length,
-        7: length,
-        9: (I64, number_bytes(begin)),
-    }
-    return struct_bytes({2: (I64, number_bytes(0)), 3: (STRUCT, struct_bytes(described))})
 
 
 def unpacked(data: Data, pages: Pages) -> tuple[Data, Matrix]:

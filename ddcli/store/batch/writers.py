@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import page_writer
 from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter, most_numbered
 from ddcli.store.batch.page_index import PageColumn, form_of
-from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
-from ddcli.store.parquet.row_groups import MAGIC, number_bytes
+from ddcli.store.batch.row_group_file import (
+    FEW_SLOTS,
+    PageScratch,
+    chunk_bytes,
+    footer_bytes,
+    group_bytes,
+    is_plain,
+    lanes_of,
+    stored_order,
+)
+from ddcli.store.parquet.row_groups import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,10 +37,6 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchLayout
-
-
-FEW_SLOTS = 1 << 10
-"""Slots of the table in which values are numbered at first: clearing a large one takes longer than to number a few values."""
 
 
 def is_packed(layout: BatchLayout) -> bool:
@@ -54,7 +58,7 @@ class LaneWriter:
         self._carried: list[Matrix] = []
         self._index = IndexWriter(layout.key.width)
         self._groups: list[bytes] = []
-        self._scratch: _Scratch | None = None
+        self._scratch: PageScratch | None = None
         self._same: dict[str, _SameValue] = {}
 
     def append(self, matrix: Matrix) -> None:
@@ -87,14 +91,13 @@ class LaneWriter:
     def _write(self, rows: Matrix) -> None:
         """Write a row group."""
         layout, count = self._layout, len(rows)
-        scratch = self._scratch = self._scratch or _Scratch(count)
+        scratch = self._scratch = self._scratch or PageScratch(count)
         first = not self._groups
         begin = self._sink.size
         start = begin if self._groups else 0
         described, columns, constants = [], [], {}
         for at, name in enumerate(stored_order(layout)):
-            lanes, lane = (rows, layout.stored[name][0]) if name in layout.stored else (None, 0)
-            lanes = np.ascontiguousarray(layout.leading(rows)).reshape(-1, 1) if lanes is None else lanes
+            lanes, lane = lanes_of(name, layout, rows)
             form = self._form(name, scratch, lanes, lane) if first else self._columns[at].form
             columns.append(PageColumn(name, str(layout.columns[name]), form))
             place, dictionary = self._sink.size, 0
@@ -113,7 +116,7 @@ class LaneWriter:
                     constants[name] = value
                     self._same[name] = _SameValue(value, count, scratch.out[:size].tobytes(), dictionary)
             ends = (int(lanes[0, lane]), int(lanes[-1, lane])) if name == layout.leading_column else None
-            described.append(chunk_bytes(columns[-1], place, size, dictionary, number_bytes(count), ends))
+            described.append(chunk_bytes(columns[-1], place, size, dictionary, count, ends))
         self._columns = tuple(columns)
         end = self._sink.size
         self._groups.append(group_bytes(described, count, end - begin))
@@ -124,7 +127,7 @@ class LaneWriter:
         if first:  # the others will be about as large
             self._sink.reserve(-(-self._about // count) * (end - begin + leaf) * 9 // 8)
 
-    def _form(self, name: str, scratch: _Scratch, lanes: Matrix, lane: int) -> int:
+    def _form(self, name: str, scratch: PageScratch, lanes: Matrix, lane: int) -> int:
         """Return the form in which a column is packed, as suits its values in the first rows."""
         layout = self._layout
         form = form_of(layout.columns[name], numbered=True)
@@ -172,44 +175,6 @@ class _SameValue(NamedTuple):
     def holds(self, rows: Matrix, lane: int) -> bool:
         """Return whether a lane of another row group makes the same pages."""
         return len(rows) == self.rows and kernels.rounds_equal(rows, lane, (self.value,))
-
-
-class _Scratch:
-    """Room for the pages that kernels make of a column of a row group."""
-
-    def __init__(self, rows: int) -> None:
-        self.known = np.empty(max(rows, 1), np.int64)
-        # A dictionary, and pages.
-        self._words = np.empty(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // file.PAGE)), np.uint64)
-        self.out = self._words.view(np.uint8)
-        self._there, self._values, self._numbers = (np.empty(rows, np.int64) for _ in range(3))
-        self._steps = np.empty(page_writer.BLOCK, np.int64)
-
-    def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
-        """Return the number of distinct values of a column, which it numbers in a table of `slots` slots; a negative number for too many."""
-        table = np.zeros(slots, np.uint32)
-        return page_writer.number_values(lanes, lane, form, self._there, self._values, self._numbers, self.known, table)
-
-    def numbered(self, lanes: Matrix, lane: int, form: int) -> int:
-        """Return the number of distinct values of a column, which it numbers."""
-        found = self.number(lanes, lane, form, FEW_SLOTS)
-        return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
-
-    def pack_numbers(self, rows: int, form: int, distinct: int) -> tuple[int, int]:
-        """Write the pages of numbered values to `out`; return their bytes, and the dictionary's."""
-        size = page_writer.pack_numbers(
-            rows, form, file.PAGE, self._there, self._numbers, self.known, distinct, self.out, self._words
-        )
-        assert size >= 0, "pages take more room than there is"
-        return size, int(self.known[0])
-
-    def pack_differences(self, lanes: Matrix, lane: int, form: int) -> int:
-        """Write the pages of a column to `out`; return how many bytes they have."""
-        size = page_writer.pack_differences(
-            lanes, lane, form, file.PAGE, self._there, self._values, self._steps, self.out, self._words
-        )
-        assert size >= 0, "pages take more room than there is"
-        return size
 
 
 LEVEL = 1

@@ -15,13 +15,11 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from ddcli.engine.kernels.page_headers import DEPTH, largest_group
 from ddcli.store.files.access import fs
-from ddcli.store.parquet.row_groups import MAGIC, footer_of, tail_of
+from ddcli.store.parquet.row_groups import GROUPS, MAGIC, changed, footer_of, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -114,14 +112,25 @@ class PageReader:
 
 def _sizes(path: Path) -> GroupSizes:
     """Return the sizes of a file's row groups; that they have no rows where its footer can't be read: others report why."""
+    rows, sizes, size = [0], [0], 0
+
+    def add_column(compressed: int) -> int:
+        nonlocal size
+        size += compressed
+        return compressed
+
+    def end_group(count: int) -> int:
+        nonlocal size
+        rows.append(count)
+        sizes.append(size)
+        size = 0
+        return count
+
     try:
-        footer = np.frombuffer(tail_of(path, LARGEST), np.uint8)
-    except (OSError, ValueError):
+        changed(tail_of(path, LARGEST), {GROUPS: {1: {3: {7: add_column}}, 3: end_group}})
+    except (OSError, ValueError, IndexError, RecursionError):
         return GroupSizes(0, 0)
-    found = np.zeros((DEPTH + 1, 3), np.int64)
-    if largest_group(footer, found) < 0:
-        return GroupSizes(0, 0)
-    return GroupSizes(*found[0, :2].tolist())
+    return GroupSizes(max(rows), max(sizes)) if min(rows) == min(sizes) == 0 else GroupSizes(0, 0)
 
 
 class _Cursor:

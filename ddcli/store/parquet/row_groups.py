@@ -46,6 +46,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + 1
         shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
 
 
 def varint_bytes(value: int) -> bytes:
@@ -327,7 +329,7 @@ def row_count(path: Path, without: str = "") -> int | None:
         tail = tail_of(path, SMALL)
         kind, value = fields(tail)[ROWS]
         return number(value) if kind == I64 and not (without and without.encode() in tail) else None
-    except (OSError, IndexError, ValueError, KeyError):
+    except (OSError, IndexError, ValueError, KeyError, RecursionError):
         return None
 
 
