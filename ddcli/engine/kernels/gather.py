@@ -36,9 +36,9 @@ def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
     while x < n and k < keys.shape[0]:
         order = compare(m, x, keys, k, nk)
         if order < 0:
-            x = seek_by(m, x, n, keys, k, nk, step_m)
+            x = seek_by(m, x, n, keys, k, nk, 0, step_m)
         elif order > 0:
-            k = seek_by(keys, k, keys.shape[0], m, x, nk, step_k)
+            k = seek_by(keys, k, keys.shape[0], m, x, nk, 0, step_k)
         else:
             end = group_end(m, x, n, nk)
             ranges[r] = x
@@ -61,7 +61,7 @@ def ranges_with_keys(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out:
     found = 0
     k = 0
     for i in range(lows.shape[0]):
-        k = seek_by(keys, k, count, lows, i, lanes, step)
+        k = seek_by(keys, k, count, lows, i, lanes, 0, step)
         if k == count:
             break
         if compare(keys, k, highs, i, lanes) <= 0:

@@ -88,9 +88,9 @@ def join_some(
                 while x < na and y < nb:
                     order = compare(a, x, b, y, nk)
                     if order < 0:
-                        x = seek_by(a, x, na, b, y, nk, step_a)
+                        x = seek_by(a, x, na, b, y, nk, 0, step_a)
                     elif order > 0:
-                        y = seek_by(b, y, nb, a, x, nk, step_b)
+                        y = seek_by(b, y, nb, a, x, nk, 0, step_b)
                     else:
                         break
                 if x >= na or y >= nb:

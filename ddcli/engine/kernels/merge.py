@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import DiffOverflow, matrix_of, overflow
-from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, same, seek, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, gallop, same, sum_overflows
 from ddcli.engine.kernels.sort import consolidate, fitted
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
             o += 1
             streak = streak + 1 if streak >= 0 else 1
             if streak == STREAK:
-                end = seek(a, x, min(na, x + stop - x - y), b, y, d)
+                end = gallop(a, x, min(na, x + stop - x - y), b, y, d, 0)
                 copy_rows(a, x, end, out, o)
                 o += end - x
                 x = end
@@ -52,7 +52,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
             o += 1
             streak = streak - 1 if streak <= 0 else -1
             if streak == -STREAK:
-                end = seek(b, y, min(nb, y + stop - x - y), a, x, d)
+                end = gallop(b, y, min(nb, y + stop - x - y), a, x, d, 0)
                 copy_rows(b, y, end, out, o)
                 o += end - y
                 y = end

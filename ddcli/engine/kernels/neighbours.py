@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW
-from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
-from ddcli.engine.kernels.rows import SMALLEST, sum_overflows
+from ddcli.engine.kernels.reduce_times import NO_ROOM
+from ddcli.engine.kernels.rows import SMALLEST, bisect_at, compare_at, sum_overflows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
 NEAR: Final = 64
 """The rows of a block whose least time is known, so that a block of later rows is skipped at once; NEAR blocks form a larger block of the same kind."""
-
-
-@inline
-def first_from(
-    m: np.ndarray, low: int, high: int, at: int, b: np.ndarray, j: int, cb: int, lanes: int, least: int
-) -> int:
-    """Return the first row of m[low:high] whose `lanes` lanes from `at` on compare with row j's, from `cb` on, as `least` or more."""
-    while low < high:
-        middle = (low + high) >> 1
-        if compare_at(m, middle, at, b, j, cb, lanes) < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @inline
@@ -194,7 +180,7 @@ def rows_around(
             floor = -1
         # Back from the change.
         for s in range(count):
-            high[s] = first_from(
+            high[s] = bisect_at(
                 matrix_of(sources, s), bounds[c, 2 * s], bounds[c, 2 * s + 1], nk, changes, c, nk, deciding, 0
             )
             low[s] = high[s]
@@ -343,7 +329,7 @@ def nearest(
         time = probes[p, lanes + 1]
         for s in range(last + 1):
             least = 1 - probes[p, lanes]
-            places[s] = first_from(
+            places[s] = bisect_at(
                 matrix_of(sources, s), bounds[p, 2 * s], bounds[p, 2 * s + 1], nk + 1, probes, p, 0, lanes, least
             )
         begun = o
@@ -398,7 +384,7 @@ def met(
     for c in range(changes.shape[0]):
         time = changes[c, lanes]
         for s in range(last + 1):
-            places[s] = first_from(
+            places[s] = bisect_at(
                 matrix_of(sources, s), rights[c, 2 * s], rights[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, 1
             )
         best = -1
@@ -418,10 +404,10 @@ def met(
                 break
         for s in range(last + 1):
             m = matrix_of(sources, s)
-            i = first_from(m, lefts[c, 2 * s], lefts[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, strict)
+            i = bisect_at(m, lefts[c, 2 * s], lefts[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, strict)
             end = lefts[c, 2 * s + 1]
             if best >= 0:
-                end = first_from(m, i, end, nk + 1, matrix_of(sources, best), row, nk + 1, lanes, strict)
+                end = bisect_at(m, i, end, nk + 1, matrix_of(sources, best), row, nk + 1, lanes, strict)
             while i < end:
                 if s == last:
                     i = first_not_after(m, i, end, at, time, near, far)

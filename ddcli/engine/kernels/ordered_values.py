@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
-from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
-from ddcli.engine.kernels.rows import same, sum_overflows
+from ddcli.engine.kernels.reduce_times import NO_ROOM
+from ddcli.engine.kernels.rows import compare_at, same, sum_overflows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,6 +16,7 @@ from ddcli.engine.kernels.hashes import NULL, U0, half, xxhash64
 from ddcli.engine.kernels.page_headers import integer
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, SLACK, WIDTH, read_page, start_of, write_lanes
 from ddcli.engine.kernels.page_writer import SIZES
+from ddcli.engine.kernels.rows import compare, compare_at
 
 
 @inline
@@ -226,17 +227,6 @@ def split_texts(data: np.ndarray, start: int, end: int, starts: np.ndarray, leng
 HEADERS: Final = (1 << SIZES) - 1
 
 
-@inline
-def compare_from(keys: np.ndarray, k: int, m: np.ndarray, row: int, first: int) -> int:
-    """Return -1, 0 or 1 as key k is before, equal to or after the lanes of a row of `m` from the lane `first` on."""
-    for c in range(keys.shape[1]):
-        x = keys[k, c]
-        y = m[row, first + c]
-        if x != y:
-            return -1 if x < y else 1
-    return 0
-
-
 @kernel("MMVMiiiM")
 def find_pages(
     leaves: np.ndarray,
@@ -259,15 +249,15 @@ def find_pages(
             rows = min(heights[place] - number * page, page)
             if rows <= 0:
                 break
-            while k < keys.shape[0] and compare_from(keys, k, leaves, place, number * lanes) < 0:
+            while k < keys.shape[0] and compare_at(keys, k, 0, leaves, place, number * lanes, keys.shape[1]) < 0:
                 k += 1
             if k == keys.shape[0]:
                 return count
             # A key's rows may begin in the page before one that begins with it: a page has keys up to the next one's first.
             if number + 1 < pages:
-                order = compare_from(keys, k, leaves, place, (number + 1) * lanes)
+                order = compare_at(keys, k, 0, leaves, place, (number + 1) * lanes, keys.shape[1])
             else:
-                order = compare_from(keys, k, after, place, 0)
+                order = compare(keys, k, after, place, keys.shape[1])
             if order <= 0:
                 found[count, 0] = place
                 found[count, 1] = number

@@ -30,6 +30,8 @@ FEWEST: Final = 5
 """The fewest bits by which a shard's rows are dealt: with fewer the pieces don't fit the cache."""
 LEADING: Final = 3
 """The most lanes by whose bits rows are dealt."""
+NO_LANES = np.empty(0, np.int64)
+"""The lanes, and the plan, by which a shard has one piece."""
 
 
 @kernel("MVVV")
@@ -149,7 +151,7 @@ def exchange_in_order(
         if isinstance(source, PackedRows):
             source.unpack_to(parts, which[at], bits, ends[at], taken)
         else:
-            move_to_shard_pieces(_lanes(source, taken), which[at], bits, ends[at], parts)
+            move_to_shard_pieces(_matrix(source, taken), which[at], bits, ends[at], parts)
 
     each(move, range(len(left)), rows)
     lanes = np.arange(by)
@@ -175,35 +177,7 @@ def _is_in_order(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> bool:
     return order_of(source, np.array(lanes, np.int64)) != DISORDERED
 
 
-def _lanes(source: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
-    """Return some lanes of rows."""
-    return source if list(lanes) == list(range(source.shape[1])) else take(source, lanes)
-
-
 T = TypeVar("T")
-
-
-@kernel("MVVH")
-def count_shards(m: np.ndarray, lanes: np.ndarray, counts: np.ndarray, out: np.ndarray) -> int:
-    """Write the shard of each row by some of its lanes, and count each shard's rows in `counts`, all zero before."""
-    for i in range(m.shape[0]):
-        h = SEED
-        for c in range(lanes.size):
-            h = mixed(h, m[i, lanes[c]])
-        shard = shard_from(h, counts.size)
-        out[i] = np.uint32(shard)
-        counts[shard] += 1
-    return 0
-
-
-@kernel("MHVL")
-def move_to_shards(m: np.ndarray, shards: np.ndarray, ends: np.ndarray, parts: list[np.ndarray]) -> int:
-    """Copy each row to its shard's matrix, in order, from row ends[shard] on, which becomes the row after the last one."""
-    for i in range(m.shape[0]):
-        shard: Any = np.int64(shards[i])
-        copy_row(m, i, matrix_of(parts, shard), ends[shard])
-        ends[shard] += 1
-    return 0
 
 
 @kernel("HVH")
@@ -258,7 +232,7 @@ def exchange(
     def count(at: int) -> None:
         source = filled[at]
         given = (source.matrix(lanes), first) if isinstance(source, PackedRows) else (source, route)
-        count_shards(*given, counts[at], which[at])
+        count_pieces(*given, NO_LANES, NO_LANES, shards, counts[at], which[at])
 
     each(count, range(len(filled)), rows)
     sizes = counts.sum(axis=0).tolist()
@@ -268,7 +242,11 @@ def exchange(
     ends = np.cumsum(counts, axis=0) - counts
     left = dict(enumerate(filled))
     filled.clear()
-    each(lambda at: move_to_shards(_matrix(left.pop(at), taken), which[at], ends[at], parts), range(len(left)), rows)
+    each(
+        lambda at: move_to_shard_pieces(_matrix(left.pop(at), taken), which[at], 0, ends[at], parts),
+        range(len(left)),
+        rows,
+    )
     return parts
 
 
@@ -279,7 +257,7 @@ def dealt_packed(
     if not all(0 <= lane < m.shape[1] for lane in (*lanes, *(taken or ()))):
         raise ValueError(f"lanes {list(lanes)} and {taken} of a matrix of {m.shape[1]}")
     counts, which, numbers = np.zeros(shards, np.int64), np.empty(len(m), np.uint32), np.empty(len(m), np.uint32)
-    count_shards(m, np.array(lanes, np.int64), counts, which)
+    count_pieces(m, np.array(lanes, np.int64), NO_LANES, NO_LANES, shards, counts, which)
     ends = np.cumsum(counts)
     number_by_shard(which, ends - counts, numbers)
     kept = range(m.shape[1]) if taken is None else taken

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.rows import compare, copy_row, same
+from ddcli.engine.kernels.rows import bisect, compare, compare_at, copy_row, gallop, same
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,17 +22,6 @@ SHORT = 16  # runs up to here are sorted by insertion
 NEAR = 16  # rows a key from which keys are sought far from each other, by guesses
 GUESSES = 2  # that follow the first one
 BLOCK = 256  # keys that are sought in all sources before the next ones, so that their bounds stay in the cache
-
-
-@inline
-def compare_at(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> int:
-    """Compare `lanes` lanes of two rows, from lane `ca` in one and `cb` in the other: -1, 0 or 1."""
-    for c in range(lanes):
-        x = a[i, ca + c]
-        y = b[j, cb + c]
-        if x != y:
-            return -1 if x < y else 1
-    return 0
 
 
 @inline
@@ -97,30 +86,6 @@ def distinct_rows(a: np.ndarray, start: int, end: int) -> int:
             copy_row(a, i, a, o)
             o += 1
     return o
-
-
-@inline
-def bisect(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int, past: int) -> int:
-    """Return the first row of a[low:high], sorted, not before row j of `b` by its first lanes; or after it, if `past`."""
-    while low < high:
-        middle = (low + high) >> 1
-        if compare(a, middle, b, j, lanes) < past:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inline
-def gallop(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int, past: int) -> int:
-    """Do as `bisect` does, quickly where the answer is near `low`."""
-    step = 1
-    at = low
-    while at < high and compare(a, at, b, j, lanes) < past:
-        low = at + 1
-        at += step
-        step += step
-    return bisect(a, low, min(at, high), b, j, lanes, past)
 
 
 @inline

@@ -12,9 +12,9 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import DiffOverflow, inline, matrix_of
 from ddcli.engine.kernels.ordered_values import first_values
-from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys, gallop, sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys, sort_rows
 from ddcli.engine.kernels.reduce_turns import later_times, take_turns
-from ddcli.engine.kernels.rows import add_row, close_rows, same
+from ddcli.engine.kernels.rows import add_row, close_rows, gallop, same
 
 OVERFLOW: Final = -2
 SOME: Final = 128  # rows that there is room for at first

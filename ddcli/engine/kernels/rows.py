@@ -14,14 +14,20 @@ LARGEST: Final = (1 << 63) - 1
 
 
 @inline
-def compare(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> int:
-    """Return -1, 0 or 1 as the first `lanes` lanes of row i of `a` are before, equal to or after those of row j of `b`."""
+def compare_at(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> int:
+    """Return -1, 0 or 1 as `lanes` lanes of row i of `a`, from lane `ca` on, are before, equal to or after those of row j of `b`, from `cb` on."""
     for c in range(lanes):
-        x = a[i, c]
-        y = b[j, c]
+        x = a[i, ca + c]
+        y = b[j, cb + c]
         if x != y:
             return -1 if x < y else 1
     return 0
+
+
+@inline
+def compare(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> int:
+    """Compare the first `lanes` lanes of two rows."""
+    return compare_at(a, i, 0, b, j, 0, lanes)
 
 
 @inline
@@ -34,31 +40,40 @@ def same(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> bool:
 
 
 @inline
-def seek(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int) -> int:
-    """Return the first row of a[start:end], sorted, that is not before row j of `b` by its first `lanes` lanes.
-
-    Gallops: the step doubles until it is too far, then halves. A near row is found in a few comparisons.
-    """
-    return seek_by(a, start, end, b, j, lanes, 1)
-
-
-@inline
-def seek_by(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int, step: int) -> int:
-    """Seek as `seek` does, beginning with the caller's step."""
-    low = start
-    high = start
-    while high < end and compare(a, high, b, j, lanes) < 0:
-        low = high + 1
-        high += step
-        step += step
-    high = min(high, end)
+def bisect_at(
+    a: np.ndarray, low: int, high: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int, least: int
+) -> int:
+    """Return the first row of a[low:high], sorted, that compares with row j of `b` as `least` or more, by lanes as of `compare_at`."""
     while low < high:
         middle = (low + high) >> 1
-        if compare(a, middle, b, j, lanes) < 0:
+        if compare_at(a, middle, ca, b, j, cb, lanes) < least:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@inline
+def bisect(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int, past: int) -> int:
+    """Return the first row of a[low:high], sorted, not before row j of `b` by its first lanes; or after it, if `past`."""
+    return bisect_at(a, low, high, 0, b, j, 0, lanes, past)
+
+
+@inline
+def seek_by(a: np.ndarray, low: int, end: int, b: np.ndarray, j: int, lanes: int, past: int, step: int) -> int:
+    """Do as `bisect` does by galloping: the step doubles until it is too far, then halves. A near row is found in a few comparisons."""
+    high = low
+    while high < end and compare(a, high, b, j, lanes) < past:
+        low = high + 1
+        high += step
+        step += step
+    return bisect(a, low, min(high, end), b, j, lanes, past)
+
+
+@inline
+def gallop(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int, past: int) -> int:
+    """Do as `bisect` does, quickly where the answer is near `low`."""
+    return seek_by(a, low, high, b, j, lanes, past, 1)
 
 
 @inline

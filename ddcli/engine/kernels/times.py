@@ -11,8 +11,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import DiffOverflow, inline, overflow
-from ddcli.engine.kernels.reduce_times import compare_at
-from ddcli.engine.kernels.rows import SMALLEST, add_row, close_rows, copy_row, same, sum_overflows
+from ddcli.engine.kernels.rows import SMALLEST, add_row, close_rows, compare_at, copy_row, same, sum_overflows
 from ddcli.engine.kernels.sort import fitted
 from ddcli.engine.kernels.value_pairs import consolidate_span
 

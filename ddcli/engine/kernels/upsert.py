@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
-from ddcli.engine.kernels.reduce_times import compare_at, not_after
-from ddcli.engine.kernels.rows import compare, same, sum_overflows
+from ddcli.engine.kernels.reduce_times import not_after
+from ddcli.engine.kernels.rows import compare, compare_at, same, sum_overflows
 
 if TYPE_CHECKING:
     import numpy as np
