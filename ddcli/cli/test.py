@@ -210,34 +210,18 @@ def errors(report: Report) -> list[DdError]:
 
 def junit_xml(report: Report) -> bytes:
     """Return the report as JUnit's XML for CI systems: a suite for the pipeline, a case for each test."""
+    from ddcli.commands.checks import junit, new_case, new_suite
+
     _, failed, skipped = report.count()
-    suite = ET.Element(
-        "testsuite",
-        name=visible(report.pipeline),
-        tests=str(len(report.outcomes)),
-        failures=str(failed),
-        errors="0",
-        skipped=str(skipped),
-        time=f"{report.seconds:.3f}",
-    )
+    suite = new_suite(report.pipeline, tests=len(report.outcomes), failures=failed, skipped=skipped)
+    suite.set("time", f"{report.seconds:.3f}")
     for one in report.outcomes:
-        case = ET.SubElement(
-            suite,
-            "testcase",
-            classname=visible(report.pipeline),
-            name=visible(one.name),
-            time=f"{one.seconds:.3f}",
-            file=visible(one.span.file),
-            line=str(one.span.line),
-        )
+        place = {"file": one.span.file, "line": str(one.span.line)}
+        case = new_case(suite, one.name, time=f"{one.seconds:.3f}", **place)
         if one.skipped is not None:
             ET.SubElement(case, "skipped", message=visible(one.skipped))
         for failure in one.failures:
             lines = NegativeAnswer(failure.problem, span=failure.span, hint=failure.hint).lines()
             body = ET.SubElement(case, "failure", message=visible(failure.problem))
             body.text = "\n".join([*lines, *table(failure)])
-    suites = ET.Element("testsuites")
-    suites.append(suite)
-    ET.indent(suites)
-    found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
-    return found + b"\n"
+    return junit([suite])

@@ -76,12 +76,9 @@ class CheckReport:
             for name, each in self.verdicts.items()
             if each.otherwise == "fail" and not each.passed and not (of_run and each.accepted)
         ]
-        title = visible(self.pipeline)
-        suite = _suite(title, tests=len(self.checks), failures=len(failed), skipped=len(unknown))
+        suite = new_suite(self.pipeline, tests=len(self.checks), failures=len(failed), skipped=len(unknown))
         for name, check in self.checks.items():
-            case = ET.SubElement(suite, "testcase", classname=title, name=visible(check.title))
-            case.set("file", visible(check.span.file))
-            case.set("line", str(check.span.line))
+            case = new_case(suite, check.title, file=check.span.file, line=str(check.span.line))
             if name in unknown:
                 ET.SubElement(case, "skipped", message="no run has judged it")
             elif name in failed:
@@ -93,9 +90,16 @@ class CheckReport:
         return suite
 
 
-def _suite(title: str, *, tests: int, failures: int = 0, errors: int = 0, skipped: int = 0) -> ET.Element:
+def new_suite(title: str, *, tests: int, failures: int = 0, errors: int = 0, skipped: int = 0) -> ET.Element:
+    """Return a suite of JUnit's XML without its cases."""
     counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
-    return ET.Element("testsuite", {"name": title} | {name: str(count) for name, count in counts.items()})
+    return ET.Element("testsuite", {"name": visible(title)} | {name: str(count) for name, count in counts.items()})
+
+
+def new_case(suite: ET.Element, name: str, **more: str) -> ET.Element:
+    """Return a new case of a suite, with more attributes."""
+    attributes = {each: visible(value) for each, value in {"name": name, **more}.items()}
+    return ET.SubElement(suite, "testcase", {"classname": suite.attrib["name"], **attributes})
 
 
 def junit(suites: Iterable[ET.Element]) -> bytes:
@@ -123,9 +127,8 @@ def _suite_of(record: Mapping[str, Any], state: Path | None) -> ET.Element:
     """Return the suite of a run by its record: the verdicts of its checks, verdicts of the last commit where it judged none; only the reason if it was skipped, or failed for another one."""
     error, path = record["error"], Path(record["pipeline"])
     if record["skipped"] is not None or (error is not None and "checks" not in error):
-        title = visible(path.stem)
-        suite = _suite(title, tests=1, errors=int(error is not None), skipped=int(error is None))
-        case = ET.SubElement(suite, "testcase", classname=title, name="run", file=visible(str(path)))
+        suite = new_suite(path.stem, tests=1, errors=int(error is not None), skipped=int(error is None))
+        case = new_case(suite, "run", file=str(path))
         if error is None:
             ET.SubElement(case, "skipped", message=visible(record["skipped"]))
         else:

@@ -29,12 +29,14 @@ ALONE, ALIKE = ("dd", "name"), ("clock", "timezone")
 """The keys of a file that also runs by itself: its own, and those whose values must be the including file's."""
 MOST, DEEPEST = 100, 10
 """Files that one may include, directly or not, and files from it to the innermost."""
-IN_INPUTS, BELOW = ("path", "quarantine"), {"import": "state", "consumed": "archive"}
-"""The keys of inputs that are paths, and those whose mappings have a path under the key given."""
-IN_OUTPUTS = ("path", "delta", "parquet", "to", "begin")
-"""The keys of outputs that are paths, or the URIs of databases, which may be files."""
-IN_TESTS = ("contents", "changes")
-"""The keys of expectations whose value may be the path of a file with rows."""
+Paths = dict[str, "bool | Paths"]
+"""The keys of a mapping, "" any, under which there are paths (True: they may be patterns), or mappings with these."""
+IN_INPUTS: Paths = {"path": True, "quarantine": True, "import": {"state": True}, "consumed": {"archive": True}}
+IN_OUTPUTS: Paths = dict.fromkeys(("path", "delta", "parquet", "to", "begin"), False)
+"""The URI of a database, under `to`, may be a file."""
+IN_TESTS: Paths = {"given": {"": False}, "contents": False, "changes": False}
+IN_TESTS |= {"steps": IN_TESTS, "expect": IN_TESTS}
+"""Rows may be in files."""
 FILE_URI = re.compile(r"((?:sqlite|duckdb):///)(?!/)(.+)")
 
 
@@ -152,7 +154,10 @@ class Includes:
                 self._list(word, value, path.parent)
             elif word.value in ALIKE:
                 self._alike(word, value)
-            elif not word.value.startswith(ANCHORS) and not (word.value in ALONE and _is_own(word, value)):
+            elif not word.value.startswith(ANCHORS) and not (
+                word.value in ALONE
+                and (isinstance(value, Scalar) and (word.value == "name" or value.text.value == "1"))
+            ):
                 problem = f"an included file has no key {word.value!r}"
                 hint = suggestion_and_list(word.value, (*SHARED, *LISTS), f"keys: {', '.join(KEYS)}")
                 self.notes.refuse("", problem, word.span, hint)
@@ -176,7 +181,7 @@ class Includes:
         if isinstance(value, Sequence):
             between = os.path.relpath(folder.absolute(), self.base)
             away = word.value == "tests" and between != "."
-            self.items[word.value] += [_relocated_test(item, between) if away else item for item in value.items]
+            self.items[word.value] += [_relocated(item, between, IN_TESTS) if away else item for item in value.items]
         elif not isinstance(value, Broken):
             self.notes.refuse(word.value, f"must be a list, found {describe(value)}", value.span)
 
@@ -195,68 +200,24 @@ class Includes:
         between = os.path.relpath(folder.absolute(), self.base)
         if between == ".":
             return things
-        move = _relocated if section == "inputs" else _relocated_output
-        return Mapping(tuple((name, move(node, between)) for name, node in things.entries), things.span, things.flow)
-
-
-def _relocated(node: Node, between: str) -> Node:
-    """Return an input whose own paths begin with those between two folders."""
-    if isinstance(node, Scalar):
-        return _under(node, between)
-    if not isinstance(node, Mapping):
-        return node
-    entries: list[tuple[Text, Node]] = []
-    for word, value in node.entries:
-        found: Node = value
-        if word.value in IN_INPUTS and isinstance(value, Scalar):
-            found = _under(value, between)
-        elif word.value in BELOW and isinstance(value, Mapping):
-            named = BELOW[word.value]
-            inner = tuple(
-                (key, _under(one, between) if key.value == named and isinstance(one, Scalar) else one)
-                for key, one in value.entries
-            )
-            found = Mapping(inner, value.span, value.flow)
-        entries.append((word, found))
-    return Mapping(tuple(entries), node.span, node.flow)
-
-
-def _relocated_output(node: Node, between: str) -> Node:
-    """Return an output whose own paths begin with those between two folders."""
-    if isinstance(node, Scalar):
-        return _under(node, between, pattern=False)
-    if not isinstance(node, Mapping):
-        return node
-    entries = tuple(
-        (
-            word,
-            _under(value, between, pattern=False) if word.value in IN_OUTPUTS and isinstance(value, Scalar) else value,
+        alone, named = (True, IN_INPUTS) if section == "inputs" else (False, IN_OUTPUTS)
+        entries = (
+            (name, _relocated(node, between, alone if isinstance(node, Scalar) else named))
+            for name, node in things.entries
         )
-        for word, value in node.entries
-    )
-    return Mapping(entries, node.span, node.flow)
+        return Mapping(tuple(entries), things.span, things.flow)
 
 
-def _relocated_test(node: Node, between: str) -> Node:
-    """Return a test, or a part of one, whose files' paths begin with those between two folders."""
-    if isinstance(node, Sequence):
-        return Sequence(tuple(_relocated_test(item, between) for item in node.items), node.span, node.flow)
-    if not isinstance(node, Mapping):
+def _relocated(node: Node, between: str, paths: Paths | bool) -> Node:
+    """Return a node whose own paths begin with those between two folders; of a list of tests, or of their parts, each element's."""
+    if isinstance(node, Scalar):
+        return _under(node, between, pattern=paths) if isinstance(paths, bool) else node
+    if isinstance(node, Sequence) and paths is IN_TESTS:
+        return Sequence(tuple(_relocated(item, between, paths) for item in node.items), node.span, node.flow)
+    if isinstance(paths, bool) or not isinstance(node, Mapping):
         return node
-    entries: list[tuple[Text, Node]] = []
-    for word, value in node.entries:
-        found: Node = value
-        if word.value == "given" and isinstance(value, Mapping):
-            rows = (
-                (name, _under(one, between, pattern=False) if isinstance(one, Scalar) else one)
-                for name, one in value.entries
-            )
-            found = Mapping(tuple(rows), value.span, value.flow)
-        elif word.value in IN_TESTS and isinstance(value, Scalar):
-            found = _under(value, between, pattern=False)
-        elif word.value in ("steps", "expect"):
-            found = _relocated_test(value, between)
-        entries.append((word, found))
+    found = ((word, value, paths.get(word.value, paths.get(""))) for word, value in node.entries)
+    entries = ((word, value if own is None else _relocated(value, between, own)) for word, value, own in found)
     return Mapping(tuple(entries), node.span, node.flow)
 
 
@@ -269,7 +230,3 @@ def _under(path: Scalar, between: str, *, pattern: bool = True) -> Scalar:
         return path
     joined = posixpath.join(glob.escape(between) if pattern else between, text.value)
     return Scalar(Text(joined, text.span), path.kind, path.plain, path.comment)
-
-
-def _is_own(word: Text, node: Node) -> bool:
-    return isinstance(node, Scalar) and (word.value == "name" or node.text.value == "1")
