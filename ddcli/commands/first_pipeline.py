@@ -143,7 +143,7 @@ def _input(given: FoundInput) -> Iterator[str]:
             yield _commented(f"    {key}: {_value(given.given[key])}", _doubt(given, key))
     if given.given["format"] != "debezium" and is_written_again(given):
         yield "    changed: replace  # ? a file of a day or part that comes again with other rows replaces its old rows"
-    if given.columns and _declares(given):
+    if given.columns and name_of_kind(given.files[0]) in TEXTS:
         yield "    columns:"
         for column, kind in given.columns.items():
             form = _word(kind)
@@ -153,11 +153,6 @@ def _input(given: FoundInput) -> Iterator[str]:
             elif column in given.optional:
                 form = f"{{type: {inner}, optional: true}}"
             yield _commented(f"      {_word(column)}: {form}", _doubt(given, f"columns.{column}"))
-
-
-def _declares(given: FoundInput) -> bool:
-    """Return whether the pipeline must declare the columns, because the files are text."""
-    return name_of_kind(given.files[0]) in TEXTS
 
 
 def _doubt(given: FoundInput, key: str) -> str | None:

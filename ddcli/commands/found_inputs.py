@@ -200,7 +200,9 @@ def _look_at(given: FoundInput) -> None:
             if options := given.given.pop("csv", {}) | options:
                 given.given["csv"] = options
     else:
-        given.columns = _own_columns(given.files[0])
+        given.columns = {
+            name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(given.files[0]).items()
+        }
     with to_be_read():
         _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
 
@@ -218,7 +220,7 @@ def _with_one_name(given: FoundInput, tables: Sequence[TextColumns]) -> list[Tex
     kinds = {name: _kind_of_values([tables[at][name] for at in found]) for name, found in partial.items()}
     newest: dict[str, str] = {}
     for name, found in partial.items():
-        alike = [one for one, at in partial.items() if _follows(at, found) and kinds[one] == kinds[name]]
+        alike = [one for one, at in partial.items() if at[-1] + 1 == found[0] and kinds[one] == kinds[name]]
         same = [one for one in alike if _letters(one) == _letters(name)]
         alone = alike if len(partial) == 2 and alike else []
         if len(same or alone) == 1:
@@ -237,11 +239,6 @@ def _with_one_name(given: FoundInput, tables: Sequence[TextColumns]) -> list[Tex
         {newest[name] if newest.get(name) in whole else name: values for name, values in table.items()}
         for table in tables
     ]
-
-
-def _follows(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Return whether files have one name up to some file, and the other one from the next file on."""
-    return before[-1] + 1 == after[0]
 
 
 def _letters(name: str) -> str:
@@ -276,11 +273,6 @@ def _in_files(given: FoundInput, tables: Sequence[TextColumns], names: Sequence[
         for name, count in lacking.items()
     }
     return [*names]
-
-
-def _own_columns(path: Path) -> dict[str, str]:
-    """Return the columns of a file of a kind that states them."""
-    return {name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(path).items()}
 
 
 def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
@@ -372,7 +364,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
         moments = [
             at if time == day else value
             for at, table in enumerate(tables)
-            for value in _moments(table, time, candidate)
+            for value in table.get(time) or [None] * len(table.get(candidate or "", []))
         ]
         if len(set(zip(values, moments, strict=True))) == len(values):
             given.given |= {"format": "upsert", "key": [candidate], "order_by": order if time == day else quoted(time)}
@@ -393,11 +385,6 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
             # Declared columns refuse nulls by their types.
             given.key = candidate
             given.checks += [(kind, candidate, None) for kind in ("unique", *(() if declared else ("not_null",)))]
-
-
-def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) -> list[str | None]:
-    """Return the times of a file's rows; without a column of times, None for each row."""
-    return table.get(time) or [None] * len(table.get(beside or "", []))
 
 
 def _named_days(given: FoundInput, *, declared: bool) -> tuple[str | None, str]:

@@ -31,7 +31,7 @@ from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace, classes_of_work, places
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.sources.input_format import InputFacts
+from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns, with_grown_columns
 from ddcli.spec.file import excerpts, identities, tables_of_queries
 from ddcli.store.files.objects import locate
@@ -130,16 +130,7 @@ class WholeInputs:
 
     def facts(self, upper: Frontier) -> dict[str, InputFacts]:
         """Return the facts that operators of inputs with keys or tables need, before a frontier."""
-        found = {}
-        for name, reader in self.readers.items():
-            given = self.request.spec.inputs[name]
-            if isinstance(reader, SharedReader):
-                continue
-            if given.format == "snapshots":
-                found[name] = InputFacts(given, reader, reader.snapshot_times(None, upper.elements))
-            elif given.key or given.negative != "allow":
-                found[name] = InputFacts(given, reader, truncations=reader.truncations(None, upper.elements))
-        return found
+        return facts_of(self.request.spec, self.readers, None, upper.elements)
 
 
 def _latest(reader: Reader) -> Time | None:

@@ -326,10 +326,10 @@ class SingleRun(DataflowRun):
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen and list(self.seen),
-                "plan": self._outline(),
+                "plan": self.planning.outline_of(self.manifest) if self.manifest else self.planning.outline(),
                 **tags_of_exports(self.graph),
                 **self._past(),
-                **self._clock(given.traces),
+                **({"clock": "arrival", "due": given.traces.due()} if self.request.clock.arrival else {}),
             },
         )
 
@@ -350,10 +350,6 @@ class SingleRun(DataflowRun):
         known = self.manifest.outputs[name] if self.manifest else None
         return writer.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
 
-    def _clock(self, traces: StateTraces) -> dict[str, Any]:
-        """Return the facts that the next run needs under the clock of arrivals: that it is this clock, and when something is due."""
-        return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
-
     def _past(self) -> dict[str, Any]:
         """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
         files with rows that were forgotten, the times from which on inputs have their updates, and whether all updates have their own times.
@@ -365,9 +361,6 @@ class SingleRun(DataflowRun):
             kept = {OWN_TIMES: True} | ({"horizons": horizons} if horizons else {})
         corrects = self.replacements or any(each.late for each in self._taken.values())
         return kept | ({OWN_TIMES: False} if corrects else {})
-
-    def _outline(self) -> Any:
-        return self.planning.outline_of(self.manifest) if self.manifest else self.planning.outline()
 
     @property
     def _listings(self) -> dict[str, Listing]:

@@ -324,7 +324,7 @@ class Scope:
 
     def _here(self, index: int, delta: Delta, rounds: Rounds, result: StageResult) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
-        if _all_at(delta.updates, rounds):
+        if kernels.rounds_equal(delta.updates, delta.updates.shape[1] - 1 - len(rounds), rounds):
             return delta
         here, depth = None, self.depth
         for when, updates in split_rounds(delta.updates, delta.updates.shape[1] - 1 - depth, depth):
@@ -360,10 +360,6 @@ def _begun(
         for index in itertools.chain(due, late):
             found |= begins.get(index, 0)
     return found
-
-
-def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:
-    return kernels.rounds_equal(updates, updates.shape[1] - 1 - len(rounds), rounds)
 
 
 SETTLED = 1 << 18

@@ -291,7 +291,7 @@ def iso(column: pl.Expr, text: str) -> pl.Expr:
     """Return text in a format converted to ISO 8601; null for other text. The date may not exist: a cast reports that."""
     import polars as pl
 
-    found = column.str.extract_groups(_pattern(text))
+    found = column.str.extract_groups(f"^{''.join(_patterns(parts_of(text)))}$")
     letters = [letter for letter, _ in parts_of(text) if letter]
     part = {letter: found.struct.field(letter) for letter in letters}
     two = {letter: part[letter].str.zfill(2) for letter in letters if letter in "mdHMS"}
@@ -319,10 +319,6 @@ def iso(column: pl.Expr, text: str) -> pl.Expr:
     if "z" in part:
         pieces.append(part["z"].str.replace(r"^([+-][0-9]{2}):?([0-9]{2})$", "${1}:${2}"))
     return pl.concat_str(pieces)
-
-
-def _pattern(text: str) -> str:
-    return f"^{''.join(_patterns(parts_of(text)))}$"
 
 
 def _patterns(parts: list[tuple[str, str]]) -> Iterator[str]:

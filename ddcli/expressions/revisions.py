@@ -31,24 +31,24 @@ BY_CALENDAR = {"add_days", "add_months", "try_add_months"}
 
 def revisions_of(value: Any) -> tuple[str, ...]:
     """Return the words in the identity of a node for the revisions of its calls and casts."""
-    found = list(_expressions(value))
+    found = list(expressions_in(value))
     return tuple(word for word, is_revised in REVISIONS.items() if any(map(is_revised, found)))
 
 
-def _expressions(value: Any) -> Iterator[Any]:
+def expressions_in(value: Any) -> Iterator[Any]:
     """Yield the expressions in a part of a node, with all below them, and the aggregates."""
     if isinstance(value, Expression):
         for each in value.walk():
             yield each
-            yield from _expressions(each.body) if isinstance(each, Lambda) else ()
+            yield from expressions_in(each.body) if isinstance(each, Lambda) else ()
     elif isinstance(value, tuple | list):
         for each in value:
-            yield from _expressions(each)
+            yield from expressions_in(each)
     elif isinstance(value, dict):
-        yield from _expressions(list(value.values()))
+        yield from expressions_in(list(value.values()))
     elif is_dataclass(value) and not isinstance(value, Type):
         yield value
-        yield from _expressions([getattr(value, each.name) for each in fields(value)])
+        yield from expressions_in([getattr(value, each.name) for each in fields(value)])
 
 
 def _is_rounded(call: Any) -> bool:
@@ -84,7 +84,7 @@ def _is_like_duckdb(node: Any) -> bool:
     args = node.args
     if node.function in FROM_END:
         at_least = [1, 0][: FROM_END[node.function] - 1]
-        return any(not _is_whole(arg, least) for arg, least in zip(args[1:], at_least, strict=False))
+        return any(not is_whole(arg, least) for arg, least in zip(args[1:], at_least, strict=False))
     if node.function in ("split", "split_part"):
         return not (isinstance(args[1], Literal) and args[1].value)
     if node.function in ("greatest", "least", "replace", "array_contains"):
@@ -94,7 +94,7 @@ def _is_like_duckdb(node: Any) -> bool:
     return node.function in LIKE_DUCKDB
 
 
-def _is_whole(value: Expression, least: int) -> bool:
+def is_whole(value: Expression, least: int) -> bool:
     """Return whether an expression is a constant integer that is not below the least."""
     return isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least
 

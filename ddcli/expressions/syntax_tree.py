@@ -61,7 +61,7 @@ class Tree:
         """Return arguments of a node by name, None for one that isn't set. Raises SpecError if any other argument is set."""
         self._taken.add(id(node))
         for name, value in node.args.items():
-            if name not in names and _is_set(value):
+            if name not in names and value is not None and value is not False and value != []:
                 parts = value if isinstance(value, list) else [value]
                 at = next((part for part in parts if isinstance(part, exp.Expr)), node)
                 if name == "pivots":
@@ -88,11 +88,6 @@ def pivoted(span: Span) -> SpecError:
     """Return the error for a `pivot` or an `unpivot`."""
     hint = "group, with a column for each value: `sum(x) filter (where kind = 'a') as a`; to unpivot, `union all` the columns"
     return SpecError("`pivot` and `unpivot` are not supported", span=span, hint=hint)
-
-
-def _is_set(value: object) -> bool:
-    """Return whether an argument was written: sqlglot omits others, or sets them to one of these values."""
-    return value is not None and value is not False and value != []
 
 
 def _places(text: str, nodes: list[exp.Expr]) -> dict[int, tuple[int, int]]:

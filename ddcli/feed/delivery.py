@@ -141,7 +141,7 @@ class OutputFeed:
                     place=str(self.path),
                     hint=BEGIN,
                 )
-            if not self._is_published(manifest):
+            if not all(real(target.parent) != self.path for _, target in unpublished(self.state, manifest)):
                 sleep(PATIENCE)
                 continue
             try:
@@ -282,10 +282,6 @@ class OutputFeed:
                 return manifest, manifest.outputs[name]
         hint = "name one of the outputs that `dd state ls` lists"
         raise StateError(f"the state at '{self.state}' writes no such output", place=str(self.path), hint=hint)
-
-    def _is_published(self, manifest: Manifest) -> bool:
-        """Return whether all files of the output have their names."""
-        return all(real(target.parent) != self.path for _, target in unpublished(self.state, manifest))
 
     def _changes(self, manifest: Manifest, output: OutputEntry, since: int) -> Delivery:
         later = _files_after(output.files, since)

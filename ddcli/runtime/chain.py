@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope_tree import Address, ScopeTree
-    from ddcli.engine.stages import Stage
     from ddcli.store.scratch.spill import FileExchange, Sent
 
 ROOM = 64 << 20
@@ -227,7 +226,7 @@ class _Partition:
                     mark = row
                 elif row.edge == TASK:
                     slices.append(pickle.loads(row.chunk))  # noqa: S301
-                elif row.edge >= 0 and self._reads(stage, row.edge):
+                elif row.edge >= 0 and row.edge // 2 in (stage.members if row.edge % 2 else stage.reads):
                     arrived[row.edge].append(row.chunk)
             if stage.first:
                 for each in slices:
@@ -244,9 +243,6 @@ class _Partition:
             self.stepped += 1
             yield from exchange.sent()
         assert not lost, "all rows of a shard are in one partition"
-
-    def _reads(self, stage: Stage, index: int) -> bool:
-        return (index // 2) in (stage.members if index % 2 else stage.reads)
 
 
 def _without_results(rows: Iterator[Row], results: list[Row]) -> Iterator[Row]:

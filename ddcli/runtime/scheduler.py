@@ -95,7 +95,7 @@ class TaskScheduler:
         for leg, sent in legs:
             if self.watch is not None:
                 self.watch(self.counts)
-            spark = self._wants_spark(leg)
+            spark = self.places.rule.wants_spark(self._wishes(leg), self._size(leg))
             if spark and not leg.path and leg.action == "stage" and not self._is_remembering(leg.stage):
                 self._run_chain(common, leg, sent, legs)
                 continue
@@ -174,10 +174,6 @@ class TaskScheduler:
         scope = self.schedule.nest.scope
         remembering = {node.fingerprint for node in remembered(self.job.graph.nodes).values()}
         return any(scope.places[index].name in remembering for index in scope.stages[stage].places)
-
-    def _wants_spark(self, leg: Leg) -> bool:
-        """Return whether a leg runs on Spark."""
-        return self.places.rule.wants_spark(self._wishes(leg), self._size(leg))
 
     def _size(self, leg: Leg) -> int:
         """Return the bytes of updates that wait for a leg."""

@@ -303,7 +303,7 @@ def grown(given: InputSpec, listing: Listing, entry: InputEntry | None) -> Pinne
     else:
         columns = {name: kind for name, text in known.columns.items() if (kind := parse_type(text)) is not None}
         base = {*columns} - {*known.optional}
-    fixed = _fixed(given)
+    fixed = {*(text.value for text in (*given.key, *given.time)), *([given.diff.value] if given.diff else [])}
     news = []
     for file in files:
         for name, kind in found[listing.path(file)].items():
@@ -316,11 +316,6 @@ def grown(given: InputSpec, listing: Listing, entry: InputEntry | None) -> Pinne
     shown = {name: str(kind) for name, kind in columns.items()}
     first = known.file if known is not None else files[0].path
     return PinnedColumns(shown, first, known=known is not None, optional=tuple(optional), news=tuple(news), grows=True)
-
-
-def _fixed(given: InputSpec) -> set[str]:
-    """Return the columns that each file must have: of the key, the time and the diff."""
-    return {*(text.value for text in (*given.key, *given.time)), *([given.diff.value] if given.diff else [])}
 
 
 def _columns_in(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[Path, Schema]:

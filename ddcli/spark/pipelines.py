@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.driver.run import run as run_pipeline
 from ddcli.errors import UsageError, suggestion
+from ddcli.expressions.tree import in_backticks
 from ddcli.job.request import read_request
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.sources.change_log import DIFF, TIME, ChangeLog
@@ -97,7 +98,7 @@ def write_difference(frame: DataFrame, path: str) -> None:
 
     place = located(path)
     _check(frame, place)
-    columns = [_quoted(name) for name in frame.columns]
+    columns = [in_backticks(name) for name in frame.columns]
     rows = frame.select(*columns, functions.lit(1).cast("bigint").alias(DIFF))
     upper, kept = _contents(frame, place)
     if kept is not None:
@@ -141,7 +142,3 @@ def _contents(frame: DataFrame, place: Path) -> tuple[str, DataFrame | None]:
     end = format_time(upper[0], list(log.time.values()))
     changes = frame.sparkSession.read.format("dd").option("readChangeFeed", "true").option("endingTime", end)
     return str(upper[0][0]), changes.load(str(place))  # they are summed up with the frame's rows
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -11,8 +11,8 @@ Spark's value, and that of a float rounds here and cuts in Spark. So the checked
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
@@ -24,6 +24,7 @@ from ddcli.commands.sdp.definitions import NAMED, word_of
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
+from ddcli.expressions.revisions import expressions_in, is_whole
 from ddcli.expressions.syntax_tree import is_own
 from ddcli.expressions.tree import Call, Cast, Expression, Literal, deep_calls
 from ddcli.expressions.types import MAX_PRECISION, Type
@@ -203,26 +204,11 @@ def differences(graph: Graph) -> Iterator[tuple[Span | None, str, str | None]]:
         around = collections.get(node.fingerprint)
         if around is not None:
             collections |= {each.fingerprint: around for each in node.inputs}
-        for part in _expressions([getattr(node, each.name) for each in fields(node) if each.name != "inputs"]):
+        for part in expressions_in([getattr(node, each.name) for each in fields(node) if each.name != "inputs"]):
             found = _of_aggregate(part) if isinstance(part, AggregateCall) else _of_expression(part)
             if found is not None:
                 inside = part.args if isinstance(part, AggregateCall) else part.walk()
                 yield next((each.span for each in inside if each.span is not None), around), *found
-
-
-def _expressions(value: Any) -> Iterator[Expression | AggregateCall]:
-    """Yield the expressions and the aggregates in a part of a node, with all below them."""
-    if isinstance(value, Expression):
-        yield from value.walk()
-    elif isinstance(value, tuple | list | frozenset):
-        for each in value:
-            yield from _expressions(each)
-    elif isinstance(value, dict):
-        yield from _expressions(list(value.values()))
-    elif is_dataclass(value) and not isinstance(value, Type):
-        if isinstance(value, AggregateCall):
-            yield value
-        yield from _expressions([getattr(value, each.name) for each in fields(value)])
 
 
 def _of_aggregate(call: AggregateCall) -> Difference | None:
@@ -247,7 +233,7 @@ def _of_expression(node: Expression) -> Difference | None:
     if name == "round" and kind.is_float and len(args) > 1:
         hint = "round a decimal, or without digits"
         return "Spark rounds the digits that it shows of a float, so `round(1.005, 2)` is 1.01 there", hint
-    if name in ("left", "right") and not _is_at_least(args[1], 0):
+    if name in ("left", "right") and not is_whole(args[1], 0):
         return f"`{name}` of a negative number of characters is an empty text in Spark", "write a constant"
     if name == "substring" and (not isinstance(args[1], Literal) or args[1].value == 0):
         return "position 0 of a text is the first one in Spark", "write a constant position, from 1 on"
@@ -285,10 +271,6 @@ def _of_decimals(name: str, one: Type, other: Type, scale: int) -> Difference | 
 
 def _is_date_as_timestamp(value: Expression) -> bool:
     return isinstance(value, Cast) and value.argument.type.kind == "date" and value.type.zone is None
-
-
-def _is_at_least(value: Expression, least: int) -> bool:
-    return isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least
 
 
 ENDS = {"LIMIT", "OFFSET", "ROWS", "RANGE", "GROUPS", "UNION", "EXCEPT", "INTERSECT", "MINUS", "WINDOW"}

@@ -201,7 +201,7 @@ class Join(Operator):
             raise kernels.ManyPairs(pairs(left, rights, self.nk) + pairs(right, lefts, self.nk)) from None
         if self.room is not None:
             self.room.note(found)
-        return Delta(found, distinct=self._is_distinct(right, lefts, rights))
+        return Delta(found, distinct=self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0)
 
     def parts(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
         """Yield the updates of a step in parts; where one is distinct, no two rows of all parts share data and time."""
@@ -226,10 +226,6 @@ class Join(Operator):
             rights = [*rights, right]
         lefts = self.left.matching(kernels.leading(right), self._spared[0]) if len(right) else []
         return left, right, lefts, rights
-
-    def _is_distinct(self, right: np.ndarray, lefts: Sequence[Rows], rights: Sequence[Rows]) -> bool:
-        """Return whether no two rows of the result share data and time: of two collections that were empty, only new rows meet."""
-        return self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0
 
 
 class RowLookup(Operator):

@@ -263,15 +263,10 @@ def waiting_path(path: Path, number: int, mark: str) -> Path:
 def publish(files: Files, renamings: Iterable[tuple[Path, Path]]) -> None:
     """Give the outputs of a commit their final names: of all `renamings`, or, where it was begun before, of the `unpublished` ones."""
     waiting = dict(renamings)
-    for _, sources in groupby(waiting, lambda source: _phase(source, waiting[source])):
+    for _, sources in groupby(waiting, lambda source: (TEMPORARY in source.name, waiting[source].name == PROGRESS)):
         one_by_one(lambda source: files.rename(source, waiting[source]), list(sources))
     for parent in sorted({target.parent for target in waiting.values()}):
         files.sync_directory(parent)
-
-
-def _phase(source: Path, target: Path) -> tuple[bool, bool]:
-    """Return the phase of a rename: in an object store renames of one phase may end in any order, but come after the phase before."""
-    return TEMPORARY in source.name, target.name == PROGRESS
 
 
 def check_renamings(directory: Path, renamings: Iterable[tuple[Path, Path]], written: frozenset[Path]) -> None:

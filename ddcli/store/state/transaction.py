@@ -189,7 +189,8 @@ class Transaction:
 
         A file that is to appear `first` does so before any file is taken from its readers: it names those that it stands for.
         """
-        return self._add(self._first if first else self._outputs, real(path.parent) / path.name, data)
+        waiting = self._wait(self._first if first else self._outputs, real(path.parent) / path.name)
+        return self._pending.add(waiting, data)
 
     def join_output(self, path: Path, expected: int = 0) -> JointFile:
         """Return a file to add parts to, of the `expected` bytes at least, which appears as `path` with the commit."""
@@ -359,9 +360,6 @@ class Transaction:
             self._begin(path)
             self._batches.append(path)
         return self._pending.add(path, data)
-
-    def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
-        return self._pending.add(self._wait(pairs, path), data)
 
     def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
         """Return the path under which a file's content waits for the commit."""
