@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.cli.openlineage import dataset_of_input
 from ddcli.commands.check import bound_pipeline
-from ddcli.commands.lineage import lineage_of
-from ddcli.commands.pipelines import find_pipelines
+from ddcli.commands.pipelines import find_pipelines, lineage_of
 from ddcli.driver.run import run
 from ddcli.errors import CheckError, CheckErrors, DdError, EngineError, LockedError
 from ddcli.job.summary import OutputSummary

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.api.traces import TraceHandle, Update
-    from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import ImportedSource, UpsertSource
+    from ddcli.circuit.operators import Traces
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.expressions.types import Type

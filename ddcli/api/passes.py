@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddcli.circuit.context import Traces
+from ddcli.circuit.operators import Traces
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.trace.spine import Trace

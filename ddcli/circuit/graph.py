@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from ddcli.circuit.context import CircuitContext, Traces, shards_of
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, Operators, reduction
+from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, reduction, shards_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.circuit.context import Failed
+    from ddcli.circuit.operators import Failed
     from ddcli.engine.rounds import Interval
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ddcli.circuit.context import Failed, Traces
+    from ddcli.circuit.operators import Failed, Traces
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.pool import Pool
     from ddcli.plan import logical, memo, physical

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError, SpecErrors
 from ddcli.plan.physical import EXPORT, HISTORY, physical_graph
-from ddcli.store.time_text import SECONDS
+from ddcli.store.texts import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.circuit.context import Traces
+from ddcli.circuit.operators import Traces
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels

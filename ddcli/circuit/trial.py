@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.circuit.context import Traces
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import Traces
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts

@@ -139,7 +139,7 @@ def _lines(pipeline: Path, view: View, form: str, terminal: TextIO | None = None
 
     if form == "svg":
         return [svg(draw(view))]
-    from ddcli.commands.lineage import find_lineage
+    from ddcli.commands.pipelines import find_lineage
     from ddcli.render.page import page
 
     return [page(draw(view), find_lineage([pipeline]))]

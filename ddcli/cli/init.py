@@ -208,7 +208,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     Examples:
       dd import sdp fixtures/sdp out/spark.yaml      # exit 1
     """
-    from ddcli.commands.sdp.project import import_sdp
+    from ddcli.commands.sdp_project import import_sdp
 
     folder = project if project.is_dir() else project.parent
     _import(import_sdp, project, pipeline or folder / "dd.yaml", force=force, output=output)

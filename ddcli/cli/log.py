@@ -116,8 +116,8 @@ def log_command(
     from ddcli.render.rows import batches, write_rows
     from ddcli.sources.change_log import ChangeLog, by_option
     from ddcli.store.files.access import unreadable
-    from ddcli.store.key_text import parse_keys
     from ddcli.store.tables.files import READ_ERRORS
+    from ddcli.store.texts import parse_keys
 
     if as_of is not None and (since is not None or until is not None):
         raise UsageError(
@@ -154,7 +154,7 @@ def log_command(
 
         say(f"cut after {count:,} {plural(count, 'row')} by --limit; the log has more", err=True)
     if wanted and not count and not cut:
-        from ddcli.store.key_text import key_text, null_hint
+        from ddcli.store.texts import key_text, null_hint
 
         say(f"no rows with {key_text(wanted)}", err=True)
         if hint := null_hint(wanted):

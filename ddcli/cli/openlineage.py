@@ -188,7 +188,7 @@ class _RunEvents:
             yield events.InputDataset(namespace=namespace, name=place, facets=found, inputFacets=own)
 
     def _outputs(self, bound: BoundPipeline, summary: RunSummary | None, events: Any, facets: Any) -> Iterator[Any]:
-        from ddcli.commands.lineage import lineage_of
+        from ddcli.commands.pipelines import lineage_of
 
         columns: dict[str, dict[str, ColumnLineage]] = {}
         for each in lineage_of(bound):

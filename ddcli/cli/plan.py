@@ -234,7 +234,7 @@ def lineage_command(pipeline: Path, columns: tuple[str, ...], output: str) -> No
       dd lineage pipelines/airborne.yaml flights.status
       dd lineage pipelines/ -o html > lineage.html
     """
-    from ddcli.commands.lineage import find_lineage
+    from ddcli.commands.pipelines import find_lineage
     from ddcli.render import lineage as render
 
     report = find_lineage([pipeline], columns)

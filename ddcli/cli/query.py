@@ -83,7 +83,7 @@ def query_command(
     """
     from ddcli.query import Lookup
     from ddcli.render.rows import write_rows
-    from ddcli.store.key_text import null_hint, parse_keys
+    from ddcli.store.texts import null_hint, parse_keys
 
     if follow and as_of is not None:
         raise UsageError(

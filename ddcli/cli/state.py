@@ -238,7 +238,7 @@ def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
     from ddcli.commands.checks import rows_aside
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import manifest_of, overview
-    from ddcli.store.time_text import json_times
+    from ddcli.store.texts import json_times
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
@@ -312,7 +312,7 @@ def show(pipeline: Path | None, state: Path | None, arrangement: str, output: st
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import details, manifest_of
-    from ddcli.store.time_text import json_times
+    from ddcli.store.texts import json_times
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)

@@ -1,4 +1,4 @@
-"""The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `sdp` and `projects` are that of `import`.
+"""The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `projects` and those with `sdp` are that of `import`.
 
 * arrangements: the arrangements of a state, described
 * branch: branches begun, listed, merged and dropped; the changes of a branch that conflict with main's
@@ -10,8 +10,10 @@
 * first_pipeline: the first pipeline file over the inputs that are found in a directory
 * found_inputs: inputs that are guessed from the files in a directory
 * inputs: the files of inputs with their states
-* lineage: the columns of inputs that columns of pipelines come from, across pipelines; the columns of inputs that a column comes from, by value, or because they decide about it
-* pipelines: several pipelines, in the order in which they read from each other
+* pipelines: several pipelines, in the order in which they read from each other; the columns of inputs that columns come from, by value, or because they decide about it, across pipelines
 * plan: the changes that a run would make
 * projects: the parts of a project of another program that become a pipeline, and those that are left out; its queries as dd's SQL
+* sdp_definitions: a project of Spark's declarative pipelines: its specification, and the definitions in its SQL files
+* sdp_project: the imported parts of such a project, and the reasons why others are left out
+* sdp_translation: a query of Spark's as dd's SQL; functions of Spark with the same values here, and expressions whose values differ
 """

@@ -16,7 +16,7 @@ from ddcli.job.verdict import ACCEPTED, verdict_of, verdicts_of
 from ddcli.screen import near, visible
 from ddcli.sinks.side_logs import rows_in
 from ddcli.store.state.outputs import file_of
-from ddcli.store.time_text import format_frontier, json_time
+from ddcli.store.texts import format_frontier, json_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

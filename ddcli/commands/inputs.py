@@ -22,7 +22,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
 from ddcli.store.state.runs import read_runs, shown_time
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.time_text import format_frontier, format_time, json_time
+from ddcli.store.texts import format_frontier, format_time, json_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,7 +18,7 @@ from ddcli.plan.physical import EXPORT, WAITING
 from ddcli.plan.pipeline_file import work_regressions
 from ddcli.store.state.entries import Size
 from ddcli.store.state.outputs import check_outputs
-from ddcli.store.time_text import format_frontier, json_time
+from ddcli.store.texts import format_frontier, json_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

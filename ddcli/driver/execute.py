@@ -32,7 +32,7 @@ from ddcli.sources.readers import (
 )
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.writer import write_progress
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

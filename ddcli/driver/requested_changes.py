@@ -17,7 +17,7 @@ from ddcli.screen import shell
 from ddcli.spec.file import excerpts, queries
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.shared_arrangements import read_holds
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -37,7 +37,7 @@ from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_file
 from ddcli.store.state.shared_arrangements import read_claims
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import parse_time
+from ddcli.store.texts import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
 from ddcli.store.state.shared_arrangements import is_reading, reader_name
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

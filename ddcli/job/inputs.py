@@ -24,7 +24,7 @@ from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.inventory import glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import SECONDS, format_frontier, parse_until
+from ddcli.store.texts import SECONDS, format_frontier, parse_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

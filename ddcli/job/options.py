@@ -21,7 +21,7 @@ from ddcli.engine.workers import processors
 from ddcli.errors import StateError, UsageError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.sizes import default_memory
-from ddcli.store.time_text import format_time, parse_time
+from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
 from ddcli.screen import markdown, markup, near
-from ddcli.store.time_text import json_time
+from ddcli.store.texts import json_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

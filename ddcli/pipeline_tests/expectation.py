@@ -22,7 +22,7 @@ from ddcli.expressions.tree import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
 from ddcli.store.files.objects import locate
 from ddcli.store.tables.files import Tables
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

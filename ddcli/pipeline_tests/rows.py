@@ -47,7 +47,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

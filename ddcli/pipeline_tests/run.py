@@ -32,7 +32,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import output_bytes
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import format_frontier, format_time
+from ddcli.store.texts import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

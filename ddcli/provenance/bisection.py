@@ -30,7 +30,7 @@ from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
 from ddcli.provenance.worlds import raw_sources
 from ddcli.store.state.runs import RunRecord, read_runs
-from ddcli.store.time_text import format_time, parse_time
+from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

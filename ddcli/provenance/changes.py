@@ -25,7 +25,7 @@ from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.trace import MOST, Tracer, matching
 from ddcli.provenance.worlds import Contents, Opaque, Record
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -22,8 +22,7 @@ from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Absence, Explained, Missing, Question, hindrances, shown_leaves
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.spec.tree import Scalar, scalar_kind
-from ddcli.store.key_text import null_hint, parse_condition
-from ddcli.store.time_text import format_time, parse_until
+from ddcli.store.texts import format_time, null_hint, parse_condition, parse_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,7 +27,7 @@ from ddcli.sources.readers import in_files, open_logs
 from ddcli.store.state.ledger import restore
 from ddcli.store.state.runs import run_text
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

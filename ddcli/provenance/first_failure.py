@@ -31,7 +31,7 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql.context import Times
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.sources.change_log import ChangeLog
-from ddcli.store.time_text import parse_time
+from ddcli.store.texts import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

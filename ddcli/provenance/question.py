@@ -29,7 +29,7 @@ from ddcli.provenance.sentences import Reason, each_of, named_values, readable, 
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import ROUND, Contents, EncodedValues, EvaluatedPlan, Opaque, advanced, raw_sources
 from ddcli.sources.input_format import InputFacts
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -9,7 +9,7 @@ from ddcli.privacy import preview, previewed
 from ddcli.provenance.question import below
 from ddcli.provenance.sentences import asked_values, named_values, shown_value
 from ddcli.screen import json_value, rich_text
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

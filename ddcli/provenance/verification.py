@@ -42,7 +42,7 @@ from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.upkeep import on_newest
 from ddcli.store.state.verify import check_bytes, read_checked
 from ddcli.store.tables.files import READ_ERRORS
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

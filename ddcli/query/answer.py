@@ -30,7 +30,7 @@ from ddcli.plan.shape import not_null_column
 from ddcli.plan.windows import RunningGroup
 from ddcli.plan.words import ALL
 from ddcli.store.batch.stored_batch import KeyLookup
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

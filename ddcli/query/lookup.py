@@ -35,7 +35,7 @@ from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.pushdown import required_columns
 from ddcli.query.answer import DIFF, Finder, HeldArrangements, StoredArrangements, with_key
 from ddcli.screen import shell
-from ddcli.store.time_text import format_frontier, parse_time
+from ddcli.store.texts import format_frontier, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

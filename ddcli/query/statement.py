@@ -49,7 +49,7 @@ from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.compression import bare
 from ddcli.store.tables.input_path import NothingFound
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.time_text import format_time, parse_time
+from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

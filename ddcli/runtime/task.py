@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-    from ddcli.circuit.context import Failed
     from ddcli.circuit.graph import Assembled
+    from ddcli.circuit.operators import Failed
     from ddcli.engine.executor import Part
     from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.operators.base import Delta

@@ -38,7 +38,7 @@ from ddcli.store.state.upkeep import manifest_of, written_to
 from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.file_identity import mark_of
 from ddcli.store.tables.listing import Listing
-from ddcli.store.time_text import format_time, parse_time
+from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -39,7 +39,7 @@ from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, reader_name, taken_up_to, write_hold
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

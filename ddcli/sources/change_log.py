@@ -37,7 +37,7 @@ from ddcli.store.parquet.footers import PARQUET, name_of_kind
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.time_text import format_frontier, format_time, parse_time
+from ddcli.store.texts import format_frontier, format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

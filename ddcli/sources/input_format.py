@@ -11,7 +11,7 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.privacy import previewed
 from ddcli.store.formats.base import Append, Format, Updates
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -38,7 +38,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.log.writer import in_columns
 from ddcli.store.parquet.footers import NDJSON, name_of_kind
-from ddcli.store.time_text import SECONDS, format_time
+from ddcli.store.texts import SECONDS, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

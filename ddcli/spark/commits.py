@@ -30,7 +30,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import NAME, WHOLE, beyond, file_name, frontier_name
 from ddcli.store.state.document import FOLDER, PART, count_of
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

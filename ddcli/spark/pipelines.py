@@ -22,7 +22,7 @@ from ddcli.spec.file import read_text
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
 from ddcli.store.mirrors.spark_table import our_type
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,7 @@ from ddcli.spark.sinks import LogStreamWriter, LogTarget, LogWriter
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
 from ddcli.store.mirrors.spark_table import spark_schema, spark_type, to_arrow
-from ddcli.store.time_text import format_time, json_time, parse_time
+from ddcli.store.texts import format_time, json_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,8 +8,8 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from ddcli.commands.sdp.definitions import read_definitions
-from ddcli.commands.sdp.translation import read_query
+from ddcli.commands.sdp_definitions import read_definitions
+from ddcli.commands.sdp_translation import read_query
 from ddcli.errors import SpecError
 from tests.draws import chance, many
 from tests.harness import ROOT, contents, write_log

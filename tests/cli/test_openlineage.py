@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ddcli import version
-from ddcli.commands import check, lineage
+from ddcli.commands import check, pipelines
 
 SALES = """\
 dd: 1
@@ -206,7 +206,7 @@ def test_a_run_binds_its_pipeline_once_for_all_events(sales, monkeypatch):
     calls = []
     bind = check.bound_pipeline
     monkeypatch.setattr(check, "bound_pipeline", lambda path: calls.append(path) or bind(path))
-    monkeypatch.setattr(lineage, "bound_pipeline", check.bound_pipeline)
+    monkeypatch.setattr(pipelines, "bound_pipeline", check.bound_pipeline)
     assert sales("run", "sales.yaml", "--openlineage", "events.jsonl").code == 0
     assert len(events(sales)) == 2
     assert len(calls) == 1

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.circuit.context import LazyShards
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import LazyShards
 from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.executor import Executor
 from ddcli.engine.pool import Pool

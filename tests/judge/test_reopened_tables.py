@@ -19,7 +19,7 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError
 from ddcli.expressions.types import Type
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 from tests.draws import SEED, many, some
 from tests.store.support import Dead, Faulty
 from tests.tables.histories import DeltaHistory, IcebergHistory, properties_of

@@ -23,7 +23,7 @@ from ddcli.errors import EngineError, InputError
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import Files
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 from tests.draws import many
 from tests.judge.case import arrive
 from tests.judge.frontiers import BEGINNING, is_closed

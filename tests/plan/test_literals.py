@@ -13,7 +13,7 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import parse_type
 from ddcli.plan.test_steps import read_value
 from ddcli.spec.tree import Scalar, scalar_kind
-from ddcli.store.key_text import parse_keys
+from ddcli.store.texts import parse_keys
 from tests.draws import chance, many
 
 TEXT = parse_type("string?")

@@ -18,7 +18,7 @@ import pytest
 
 import ddcli.plan
 from ddcli.commands.explain import explain
-from ddcli.commands.lineage import find_lineage
+from ddcli.commands.pipelines import find_lineage
 from ddcli.expressions.tree import Literal, Step
 from ddcli.expressions.types import Type
 from ddcli.plan.groupings import Threshold

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ddcli import Dataflow
-from ddcli.commands.sdp.translation import REWRITTEN, SAME
+from ddcli.commands.sdp_translation import REWRITTEN, SAME
 from ddcli.errors import DdError
 from tests.draws import chance, many
 from tests.spark.expressions import expression

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ddcli.expressions.types import parse_type
-from ddcli.store.time_text import format_time, parse_time
+from ddcli.store.texts import format_time, parse_time
 
 YEARS = 1_900 * 365 * 24 * 3600
 

@@ -34,7 +34,7 @@ from ddcli.store.log.schema import (
 )
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
-from ddcli.store.time_text import format_frontier, format_time
+from ddcli.store.texts import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

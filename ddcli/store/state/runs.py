@@ -15,7 +15,7 @@ from ddcli.engine.counts import Counts, RowCounts
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.state.document import DAMAGED, RUN, count_of, parsed
-from ddcli.store.time_text import format_time
+from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from ddcli.store.state.manifest import BUSY, Manifest, read_newest
 from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
 from ddcli.store.state.shared_arrangements import find_hold, read_claims, read_holds, release
 from ddcli.store.state.verify import verify_state
-from ddcli.store.time_text import format_frontier
+from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

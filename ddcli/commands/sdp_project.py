@@ -22,7 +22,7 @@ from ddcli.commands.projects import (
     quoted,
     written,
 )
-from ddcli.commands.sdp.definitions import (
+from ddcli.commands.sdp_definitions import (
     ColumnList,
     Key,
     SparkDefinition,
@@ -34,7 +34,7 @@ from ddcli.commands.sdp.definitions import (
     text_of,
     yaml_value,
 )
-from ddcli.commands.sdp.translation import SparkQuery, differences, read_expression, read_query
+from ddcli.commands.sdp_translation import SparkQuery, differences, read_expression, read_query
 from ddcli.errors import SpecError, UsageError
 from ddcli.expressions.moments import is_zone
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.commands.check import Checked
-    from ddcli.commands.sdp.definitions import ChangeFlow, Expectation
+    from ddcli.commands.sdp_definitions import ChangeFlow, Expectation
     from ddcli.errors import DdError
 
 

@@ -20,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.projects import UNWRITABLE, Edit, Translation, edited, quoted, span, table_edits, unreadable
-from ddcli.commands.sdp.definitions import NAMED, word_of
+from ddcli.commands.sdp_definitions import NAMED, word_of
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
@@ -32,7 +32,7 @@ from ddcli.expressions.types import MAX_PRECISION, Type
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ddcli.commands.sdp.definitions import SparkDefinition
+    from ddcli.commands.sdp_definitions import SparkDefinition
     from ddcli.errors import Span
     from ddcli.plan.node import Graph
 
