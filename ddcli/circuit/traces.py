@@ -23,6 +23,7 @@ from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.file import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch
+from ddcli.store.files.gate import side_by_side
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.document import home_of
@@ -32,7 +33,7 @@ from ddcli.store.state.shared_arrangements import Claims
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.kernels import Rows
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Batch
     from ddcli.job.sizes import Sizes
     from ddcli.sources.arrangement_input import SharedReader
+    from ddcli.store.batch.file import BatchFile
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.batch_lists import Listed
     from ddcli.store.state.entries import FileEntry
@@ -176,6 +178,7 @@ class StateTraces(Traces):
     rows_scanned: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """The number of rows of the state that were scanned for keys, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
+    _unopened: list[BatchFile] = field(default_factory=list)
     _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -187,6 +190,7 @@ class StateTraces(Traces):
         if identity in self.imports:
             pool = self.pools[shard]
             shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
+            self._wait_to_open(batch.stored for batch in shared)
             trace = Trace(key.width, value.width, nt, since=self.since, batches=shared)
             self._given[id(trace)] = _Given(trace, identity, range(shard, shard + 1), pool, (), whole=False)
             return trace
@@ -205,6 +209,7 @@ class StateTraces(Traces):
             for at, each in zip(shards, files, strict=True)
         )
         batches: list[Batch] = [batch for each in stored for batch in each]
+        self._wait_to_open(batch for each in stored for batch in each)
         lanes = tuple(range(key.width)) if by is None else tuple(by)
         if count < passes:
             batches = [BatchShare(batch, lanes, shard, passes) for each in stored for batch in each]
@@ -216,6 +221,24 @@ class StateTraces(Traces):
         self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes, before)
         self._arrangement(identity, layout)
         return trace
+
+    def _wait_to_open(self, batches: Iterable[StoredBatch]) -> None:
+        with self._lock:
+            self._unopened += [batch.file for batch in batches if batch.file.is_far]
+
+    def open_ahead(self) -> None:
+        """Open the files in object stores of all traces that were given since the last time, side by side: each is a request, or several."""
+        files: dict[Path, list[BatchFile]] = defaultdict(list)
+        with self._lock:
+            while self._unopened:
+                file = self._unopened.pop()
+                files[file.path].append(file)
+
+        def open_all(path: Path) -> None:
+            for file in files[path]:
+                file.open_ahead()
+
+        side_by_side(open_all, [*files])
 
     def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
         """Return the results of a pass's records that the earlier commit has, whatever shards these were in."""

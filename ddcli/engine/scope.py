@@ -74,6 +74,8 @@ class Scope:
         self.progress = progress
         self.watch: Callable[[], None] | None = None
         """Called before each stage: it may raise, to end the step."""
+        self.open_traces: Callable[[], None] | None = None
+        """Called before a shard steps in a stage, when the operators that may step have been made: it may open their traces side by side."""
         self.turns = RowCounts()
         self.places: list[OperatorSlot] = []
         self.stages: list[Stage] = []
@@ -215,6 +217,7 @@ class Scope:
         result, places, goes_on, leaves = StageResult(), self.places, stage.goes_on, stage.leaves
         parted: list[JoinParts] = []
         waiting = _begun(stage, deltas, routed, due, late)
+        self._open(stage, shard, waiting)
         while waiting:
             at = (waiting & -waiting).bit_length() - 1
             waiting &= waiting - 1
@@ -263,6 +266,16 @@ class Scope:
         for parts in parted:
             parts.add_to(result)
         return result
+
+    def _open(self, stage: Stage, shard: int, waiting: int) -> None:
+        """Make those operators of a shard that are waiting to be stepped, or come behind these, and have their traces opened."""
+        if self.open_traces is None:
+            return
+        for at, index in enumerate(stage.places):
+            if waiting >> at & 1 and self.places[index].shards:
+                _ = self.places[index].shards[shard]
+                waiting |= stage.goes_on.get(index, 0)
+        self.open_traces()
 
     def stepped(
         self, index: int, place: OperatorSlot, shard: int, given: list[Delta], interval: Interval, result: StageResult

@@ -383,6 +383,7 @@ class TaskAttempt:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
         nest, interval = assembled.nest, self.job.interval
+        assembled.scope.open_traces = self.traces.open_ahead
         store = SpillStore(nest, self.pools, exchange, self._on_trace_ready, memos=dict(memos or {}))
         try:
             yield Executor(nest, interval, store, give)

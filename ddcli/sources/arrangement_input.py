@@ -39,6 +39,7 @@ from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, reader_name, taken_up_to, write_hold
+from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class SharedReader:
         begin = frontier_of(known.schema["begin"]) if known and known.is_imported else shared.manifest.upper
         self.schema = schema
         self.begin = Frontier(begin)
+        self._bundles = OpenBundles()
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None and (problem := _break_in(shared, known)) is not None:
             raise StateError(
@@ -174,9 +176,8 @@ class SharedReader:
         """Return a file's batch, in the lanes of the pool."""
         shard, file = self._files[at]
         path = batch_path(self.shared.state, self.shared.identity, shard, file)
-        if self._is_hashed_as(pool):
-            return StoredBatch(path, file, self.layout, pool)
-        return Rehashed(StoredBatch(path, file, self.layout, pool), self.shared.manifest.secret_bytes)
+        batch = StoredBatch(path, file, self.layout, pool, bundles=self._bundles)
+        return batch if self._is_hashed_as(pool) else Rehashed(batch, self.shared.manifest.secret_bytes)
 
     def _is_hashed_as(self, pool: Pool) -> bool:
         """Return whether the arrangement has the lanes of a pool, and so its order and its shards."""
@@ -311,7 +312,7 @@ class Rehashed:
         theirs = Pool(self._secret)
         try:
             wanted = kernels.sort_by(encode(decode(keys, key, pool), key, theirs), range(key.width))
-            there = StoredBatch(self.batch.path, self.batch.entry, layout, theirs).for_keys(wanted)
+            there = self.batch.under(theirs).for_keys(wanted)
             found = there.copy()
             encode(decode(there, layout.record, theirs), layout.record, pool, found)
         except HashCollision:
@@ -342,6 +343,11 @@ class SharedBatch:
         self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
         self._mine = mine
         self._whole = whole
+
+    @property
+    def stored(self) -> StoredBatch:
+        """Return the batch as it is in that state."""
+        return self.batch.batch if isinstance(self.batch, Rehashed) else self.batch
 
     def matrix(self) -> np.ndarray:
         """Return the rows, sorted."""

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import date, timedelta
 from functools import partial
 from itertools import combinations
@@ -121,18 +121,24 @@ def test_a_run_reads_the_manifest_once(tmp_path, bucket, monkeypatch):
         assert asked["list_with_delimiter"] <= (4 if changed else 1), "two of them sweep leavings away"
 
 
-def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monkeypatch):
-    """150 000 people are in some row groups; a sale to one of them needs one, and the footers."""
+@pytest.mark.parametrize("tasks", [False, True])
+def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monkeypatch, tasks):
+    """150 000 people are in some row groups; a sale to one of them needs one, and the footers. A batch's file takes two requests: one for its end, one for all columns of the pages."""
     there = make(tmp_path, bucket)
-    fetched = []
-    get = ObjectPath.read_ranges
+    fetched, looks = [], Counter()
+    errors, get = ObjectPath._errors, ObjectPath.read_ranges
 
     def counted(path, ranges):
         if path.is_relative_to(there.state):
             fetched.extend(end - start for start, end in ranges)
         return get(path, ranges)
 
+    def looked(path):
+        looks[path] += path.parent.name == "bundles" or path.is_relative_to(there.state / "arrangements")
+        return errors(path)
+
     monkeypatch.setattr(ObjectPath, "read_ranges", counted)
+    monkeypatch.setattr(ObjectPath, "_errors", looked)
     folder = there.local.folder
     for step, sales in enumerate([[(at, at % 7, 0, 1) for at in range(150_000)], [(50_000, 1, 1, 1)]]):
         people = [(at, "Rome" if at % 2 else "Oslo", 0, 1) for at in range(150_000)] if not step else []
@@ -140,10 +146,14 @@ def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monk
             if rows:
                 write_log(folder / f"in/{name}/{step}.parquet", rows, [*columns, "time", "diff"])
                 there.place(f"in/{name}/{step}.parquet").put((folder / f"in/{name}/{step}.parquet").read_bytes())
+        before = {path for path, _ in there.state.below()} if step else set()
         fetched.clear()
-        there.run()
-    batches = [entry.size for entry in read_newest(there.state).arrangements.values() for entry in entry.shards[0]]
-    assert sum(fetched) < sum(batches) / 2
+        looks.clear()
+        with started(Calm()) if tasks else nullcontext():
+            there.run(engine="spark" if tasks else "local")
+    batches = [entry for entry in read_newest(there.state).arrangements.values() for entry in entry.shards[0]]
+    assert tasks or sum(fetched) < sum(entry.size for entry in batches) / 2  # a bundle is fetched in blocks
+    assert 0 < sum(looks[path] for path in before) <= 2 * len(batches), looks
 
 
 def test_a_run_with_nothing_new_asks_the_store_few_questions(tmp_path, bucket, monkeypatch):
@@ -406,22 +416,29 @@ def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
 
 
 @pytest.mark.in_turn
-def test_tasks_of_a_run_share_their_looks_at_bundles(tmp_path, bucket, monkeypatch):
-    """Lookups and merges of all arrangements read the same few bundles: each is asked for its size once in a process, and again to empty it."""
+def test_tasks_of_a_run_share_what_they_fetch_of_bundles(tmp_path, bucket, monkeypatch):
+    """Lookups and merges of all arrangements read the same few bundles: each range is fetched once in a process, and again to empty a bundle; none is asked for its size."""
     shop = make(tmp_path, bucket)  # with one shard, which two passes share, so that its files are merged in the end
-    asked, size = Counter(), ObjectPath.size
+    asked, read_ranges, head = Counter(), ObjectPath.read_ranges, ObjectPath.head
 
-    def noted(path):
-        asked[path] += path.parent.name == "bundles"
-        return size(path)
+    def fetched(path, ranges):
+        if path.parent.name == "bundles":
+            asked.update((path, each) for each in ranges)
+        return read_ranges(path, ranges)
 
-    monkeypatch.setattr(ObjectPath, "size", noted)
+    def looked(path):
+        assert path.parent.name != "bundles"
+        return head(path)
+
+    monkeypatch.setattr(ObjectPath, "read_ranges", fetched)
+    monkeypatch.setattr(ObjectPath, "head", looked)
     for step in range(3):
         shop.supply(step)
         asked.clear()
         with started(Calm()):
             shop.run(engine="spark")
-    assert 1 <= max(asked.values()) <= 2
+        assert max(asked.values(), default=0) <= 2
+        assert bool(asked) == (step > 0)
     assert shop.rows() == shop.local.meant(3)
 
 

@@ -29,10 +29,10 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import Layout, decode
 from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schema
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex, leaf_length, leaf_of, row_checksums
-from ddcli.store.files.access import PartialCopy, fs, reading
+from ddcli.store.files.access import fs, reading
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.entries import FileEntry
-from ddcli.store.state.verify import OpenBundles, check_size, damaged
+from ddcli.store.state.verify import OpenBundles, check_size, damaged, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.batch.page_index import Data, PageColumn
-    from ddcli.store.files.access import Bytes
+    from ddcli.store.files.access import Bytes, PartialCopy
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.transaction import FileSink
 
@@ -56,7 +56,9 @@ GROUP = 1 << 15
 PAGE = 512
 """Rows of a page. Half as many make files 9 % larger, and writing them 30 % slower; with twice as many, each key that is looked up takes twice as long."""
 FOOTER = 64 << 10
-"""Bytes that are fetched from the end of an object: index and footer of most files, and of the others their length."""
+"""Bytes that are fetched from the end of an object at least: leaves, index and footer of most files, and of the others their length."""
+LEAVES, MOST_LEAVES = 1 << 5, 1 << 20
+"""The part of a large file that leaves and index take at most, mostly; and the bytes at most that are fetched for them before they are asked for."""
 END = 8
 """Bytes after Parquet's footer: its length and `PAR1`."""
 NEAR = 64 << 10
@@ -102,9 +104,11 @@ class BatchFile:
     def __init__(
         self, path: Path, entry: FileEntry, width: int, *, there: bool = True, bundles: OpenBundles | None = None
     ) -> None:
-        self._bundles = bundles or OpenBundles()
-        if there:
-            (self._bundles.check_size if entry.bundle else check_size)(path, entry)
+        self.bundles = bundles or OpenBundles()
+        self.is_far = not fs(path).is_local
+        """True: it is in an object store, where each look at it is a request."""
+        if there and not self.is_far:
+            (self.bundles.check_size if entry.bundle else check_size)(path, entry)
         self.path = path
         self.groups_read = self.pages_read = self.rows_scanned = 0
         self.stays_open = False
@@ -116,9 +120,7 @@ class BatchFile:
         self._warm = False
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
-        self._fetched: PartialCopy | None = None
-        if not fs(path).is_local and entry.size and not self.is_checked:
-            self._fetched = PartialCopy(path, entry.size, entry.at)
+        self._copy: PartialCopy | None = None
 
     @property
     def is_checked(self) -> bool:
@@ -126,9 +128,22 @@ class BatchFile:
         return bool(self._entry.bundle) and self._entry.size <= WHOLE
 
     @property
+    def is_fetched(self) -> bool:
+        """Return whether its parts are fetched from an object store before they are read."""
+        return self.is_far and self._entry.size > 0 and not self.is_checked
+
+    def open_ahead(self) -> None:
+        """Read what each lookup begins with: all of a small one in a bundle, else the index."""
+        _ = self.content if self.is_checked else self.index
+
+    def _copied(self) -> PartialCopy:
+        self._copy = self._copy or self.bundles.copy(self.path, self._entry.at, self._entry.size)
+        return self._copy
+
+    @property
     def content(self) -> bytes:
         """Return the bytes of a small file in a bundle, checked."""
-        self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
+        self._bundled = self._bundled or self.bundles.read_checked(self.path, self._entry)
         return self._bundled
 
     @property
@@ -164,28 +179,27 @@ class BatchFile:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
         if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
             return
-        if self.stays_open and len(data) <= WARM:
+        if self.stays_open and not self.is_fetched and len(data) <= WARM:
             self._warm = True
             data.madvise(mmap.MADV_WILLNEED)
             return
         near = starts[1:] - np.maximum.accumulate(ends)[:-1] < NEAR
         first = np.flatnonzero(np.concatenate([[True], ~near]))
         starts, ends = starts[first], np.maximum.reduceat(ends, first)
-        if self._fetched is not None:
-            self._fetched.fetch(list(zip(starts.tolist(), ends.tolist(), strict=True)))
+        if self.is_fetched:
+            fetch(self._copied(), self._entry, list(zip(starts.tolist(), ends.tolist(), strict=True)))
             return
         for start, end in zip((starts // mmap.PAGESIZE * mmap.PAGESIZE).tolist(), ends.tolist(), strict=True):
             data.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def _open(self, data: memoryview) -> None:
         """Check the end of the file, and keep its index and footer."""
-        if self._fetched is not None:
-            self._fetched.fetch([(max(0, len(data) - FOOTER), len(data))])
-        if self._fetched is not None and FOOTER < (size := footer_size(data) + TRAILER) <= len(data):
-            self._fetched.fetch([(len(data) - size, len(data))])
+        if self.is_fetched:
+            # The leaves are before the index: a lookup needs the pages alone then.
+            self._fetch_end(max(FOOTER, min(len(data) // LEAVES, MOST_LEAVES)))
+            self._fetch_end(footer_size(data) + TRAILER)
+            self._fetch_end(tail_size(data))
         size = tail_size(data)
-        if self._fetched is not None and FOOTER < size <= len(data):
-            self._fetched.fetch([(len(data) - size, len(data))])
         footer = footer_size(data)
         if not END < footer <= size <= len(data):
             raise damaged(self.path)
@@ -200,6 +214,11 @@ class BatchFile:
             raise damaged(self.path)
         self._index = index
 
+    def _fetch_end(self, size: int) -> None:
+        """Fetch the last bytes, so many if the file has them."""
+        whole = self._entry.size
+        fetch(self._copied(), self._entry, [(max(0, whole - size), whole)] if size < whole + FOOTER else [])
+
     @contextmanager
     def mapped(self) -> Iterator[Mapped]:
         """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when the last reference to it is gone.
@@ -209,11 +228,11 @@ class BatchFile:
         if self.is_checked:
             yield self.content
             return
-        if self._fetched is not None:
-            yield self._fetched.data
+        if self.is_fetched:
+            yield self._copied().data
             return
         if self._entry.bundle:
-            yield self._bundles.view(self.path, self._entry)
+            yield self.bundles.view(self.path, self._entry)
             return
         if self._mapped is not None and self._mapped.size() == self._entry.size:
             yield self._mapped

@@ -166,6 +166,8 @@ class PagedRows:
 
             def look(at: int) -> Matrix:
                 part = reading if alone else _MappedRowGroups(self, mapped, leaves)
+                if self.file.is_fetched:
+                    part.fetch(pages[at : at + step])
                 found = part.with_keys(leading, pages[at : at + step], wanted)
                 if not len(found.rows):
                     return np.empty((0, self.layout.width), np.int64)
@@ -217,6 +219,12 @@ class _MappedRowGroups:
             self._find(columns, columns, pages)
         self._of.file.groups_read += len(self.leaves.groups)
         return self._fill(_Chosen(pages, NOTHING, NOTHING, NOTHING), pool, room)
+
+    def fetch(self, pages: Matrix) -> None:
+        """Fetch all columns of some pages: mostly they have wanted rows, and a second request would take longer than the bytes of the other columns."""
+        names = [name for name in self._of.stored if name not in self._spared]
+        columns, numbered = self._columns_of(names)
+        self._fetch([self.leaves.pages(at, pages) for at in columns], numbered, pages)
 
     def with_keys(self, leading: str, among: Matrix, wanted: Matrix) -> _Chosen:
         """Return the rows of some pages whose leading column has one of the wanted numbers."""
@@ -334,30 +342,36 @@ class _MappedRowGroups:
 
     def _find_of(self, names: Sequence[str], pages: Matrix) -> None:
         """Find these pages of some columns, and the dictionaries that they refer to, and check them."""
+        self._find(*self._columns_of(names), pages)
+
+    def _columns_of(self, names: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the numbers of some columns, and of those among them whose pages refer to a dictionary."""
         columns = [at for name in names for at in self._of.numbers(name)]
         forms = [self._of.index.columns[at].form for at in columns]
-        numbered = [at for at, form in zip(columns, forms, strict=True) if form != OTHER and form & NUMBERED]
-        self._find(columns, numbered, pages)
+        return columns, [at for at, form in zip(columns, forms, strict=True) if form != OTHER and form & NUMBERED]
 
     def _find(self, columns: Sequence[int], numbered: Sequence[int], pages: Matrix) -> None:
         """Find pages by the numbers of their columns; refuse pages that are not as they were written, and dictionaries before the pages of `numbered` columns."""
         for at in columns:
             self._pages[at] = self.leaves.pages(at, pages)
-        if self._of.file.is_checked or not (len(pages) and len(columns)):
+        if self._of.file.is_checked or not len(pages):
             return
-        parts = [(self._pages[at].starts, self._pages[at].ends) for at in columns]
-        if numbered:
-            there = pages[_distinct(pages[:, 0])[0], 0]
-            parts += [self.leaves.before(at, there) for at in numbered]
-        if len(parts) == 1:
-            self._of.file.fetch(self._mapped, *parts[0])
-        else:
-            starts, ends = (np.concatenate(each) for each in zip(*parts, strict=True))
-            order = np.argsort(starts, kind="stable")
-            self._of.file.fetch(self._mapped, starts[order], ends[order])
+        self._fetch([self._pages[at] for at in columns], numbered, pages)
         for at in columns:
             if not self.leaves.sound(self._data, at, pages, self._pages[at], numbered=at in numbered):
                 raise damaged(self._of.file.path)
+
+    def _fetch(self, found: Sequence[Pages], numbered: Sequence[int], pages: Matrix) -> None:
+        """Have the file read what was found of these pages, and the dictionaries of `numbered` columns, at once."""
+        if not (len(pages) and found):
+            return
+        parts = [(each.starts, each.ends) for each in found]
+        if numbered:
+            there = pages[_distinct(pages[:, 0])[0], 0]
+            parts += [self.leaves.before(at, there) for at in numbered]
+        starts, ends = parts[0] if len(parts) == 1 else (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(starts, kind="stable")
+        self._of.file.fetch(self._mapped, starts[order], ends[order])
 
 
 @cache

@@ -110,6 +110,10 @@ class StoredBatch:
             self._matrix = self._whole()
         return self._matrix
 
+    def under(self, pool: Pool) -> StoredBatch:
+        """Return the batch with the values of its lanes in another pool."""
+        return StoredBatch(self.path, self.entry, self.layout, pool, bundles=self.file.bundles)
+
     def rehashed(self) -> Matrix:
         """Return all updates, hashed and sorted under the pool's secret instead of the one under which they were written; keeps nothing."""
         return kernels.sort_by(self._whole(), range(self.layout.width))

@@ -419,8 +419,8 @@ class MappedFile:
         with reading(path) as file:
             self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
-    def fetch(self, _ranges: Sequence[tuple[int, int]]) -> None:
-        """Do nothing."""
+    fetched = 0
+    """It takes no room of its own."""
 
 
 class PartialCopy:
@@ -437,15 +437,30 @@ class PartialCopy:
         with tempfile.TemporaryFile() as file:
             file.truncate(size)
             self.data = mmap.mmap(file.fileno(), size)
-        self._there: set[tuple[int, int]] = set()
+        self._there = bytearray(-(-size // FETCHED))
+        """1 for each block that is here."""
+
+    @property
+    def fetched(self) -> int:
+        """Return the number of bytes that are here, rounded up to blocks."""
+        return FETCHED * self._there.count(1)
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Bring ranges of bytes [start, end) here, together, unless they have been brought already."""
-        missing = [some for some in ranges if some not in self._there]
-        wanted = [(self._at + start, self._at + end) for start, end in missing]
-        for (start, _), data in zip(missing, fs(self.path).read_ranges(wanted), strict=True):
+        """Bring ranges of bytes [start, end) here, together; what is here already isn't requested again. The object may end before."""
+        missing = []
+        for start, end in ranges:
+            missing += [found.span() for found in _ABSENT.finditer(self._there, start // FETCHED, -(-end // FETCHED))]
+        places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in missing]
+        wanted = [(self._at + start, self._at + end) for start, end in places]
+        for (start, _), data in zip(places, fs(self.path).read_ranges(wanted), strict=True):
             self.data[start : start + len(data)] = bytes(data)
-        self._there.update(missing)
+        for first, last in missing:
+            self._there[first:last] = b"\1" * (last - first)
+
+
+FETCHED = 1 << 14
+"""Bytes of a block of an object, which is fetched as a whole."""
+_ABSENT = re.compile(rb"\0+")
 
 
 HINT = "`dd` reads and writes a table's files only below its own folder: copy the table, with its data files, to a folder of its own"

@@ -62,7 +62,7 @@ PENDING = 32 << 20
 
 def side_by_side(action: Callable[[Path], object], paths: Sequence[Path]) -> None:
     """Apply an action to each of some paths, several at a time if they are many; raise the first error when all are done."""
-    if len(paths) < MANY:
+    if len(paths) < (MANY if all(fs(path).is_local for path in paths) else 2):
         for path in paths:
             action(path)
         return
