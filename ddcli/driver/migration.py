@@ -177,7 +177,7 @@ class _Migration(DataflowRun):
     def begin(self) -> StepInput:
         rebuild, forgetting = self.rebuild, self.rebuild.request.decided.forgetting
         graph = with_corrections(rebuild, rebuild.changes.cut())
-        if rebuild.request.spec.errors is None:  # else a row is put aside also for a column that only others read
+        if self.state is None or rebuild.request.spec.errors is None:  # a log of errors has whole records
             graph = narrowed(graph)
         readers, self._known = readers_of(rebuild, graph)
         most = rows_read(rebuild.request.asked.resources.memory)
