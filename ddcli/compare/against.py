@@ -36,6 +36,7 @@ from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
 from ddcli.store.log.log_files import scan_entries
+from ddcli.store.log.schema import keeps_columns
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 from ddcli.store.state.upkeep import on_newest
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from ddcli.compare.columns import Settings
     from ddcli.compare.diff import Difference
+    from ddcli.expressions.types import Schema
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
@@ -99,11 +101,13 @@ def compare_against(
             return found
         with tempfile.TemporaryDirectory(prefix="dd-against-", ignore_cleanup_errors=True) as scratch:
             received = ReceivedUpdates(Path(scratch))
+            schemas: dict[str, Schema] = {}
             if computed.outputs:
                 planned: list[tuple[BoundPipeline, Plan]] = []
                 run = computed.asking(receives=received.add, planned=lambda *made: planned.append(made))
                 summary, exceeded = _effect(run, manifest, inputs)
                 found.notes = (*_notes(manifest, *planned[-1]), *exceeded)
+                schemas = {name: node.schema for name, node in planned[-1][1].graph.outputs.items()}
                 found.failing = tuple(
                     f"{one.title}: {one.words}"
                     for one in summary.checks.values()
@@ -112,7 +116,7 @@ def compare_against(
             rows = _rows(request, manifest, both)
             for name, before in both.items():
                 found.outputs[name] = _difference(
-                    request, manifest, name, before, rows[name], received, settings(name), memory
+                    request, manifest, name, before, rows[name], schemas.get(name), received, settings(name), memory
                 )
         return found
 
@@ -224,11 +228,12 @@ def chosen_files(
 
 
 def _reached(request: Request, manifest: Manifest, inputs: Mapping[str, InputFiles] | None) -> Request:
-    """Return the request with the outputs alone that may differ from the state's, and with all checks, which are judged anew."""
+    """Return the request with the outputs alone that may differ from the state's, and with all checks, which are judged anew; without any for the file that made the state."""
     spec = request.spec
     if inputs is not None or request.decided.withdrawn or depends_on_more(spec):
         return request
-    names = reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys()
+    edited = manifest.pipeline != request.digest
+    names = reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys() if edited else frozenset[str]()
     outputs = {name: place for name, place in request.outputs.items() if name in names}
     return replace(request, spec=only(spec, names), outputs=outputs)
 
@@ -295,14 +300,17 @@ def _with_files(request: Request, manifest: Manifest, added: Sequence[tuple[str,
 def _effect(
     request: Request, manifest: Manifest, inputs: dict[str, InputFiles] | None
 ) -> tuple[RunSummary, tuple[str, ...]]:
-    """Run the request dry, and return its summary, with a note if that exceeds the budget of the file."""
+    """Run the request dry, and return its summary, with a note if that exceeds the budget of the file. Tables that the state knows are as it has read them."""
     from ddcli.driver.run import dry_run
+    from ddcli.job.tables import mirror_apart
 
-    budget = run_budget(request.spec.budget, {})
-    try:
-        return dry_run(request.asking(budget=budget), manifest, found=inputs), ()
-    except BudgetError as error:
-        return dry_run(request, manifest, found=inputs), (f"budget: {error.problem}",)
+    session, budget = request.asked.resources.spark.session, run_budget(request.spec.budget, {})
+    with mirror_apart(request.spec, request.base, manifest, session, manifest.inputs) as spec:
+        request = replace(request, spec=spec)
+        try:
+            return dry_run(request.asking(budget=budget), manifest, found=inputs), ()
+        except BudgetError as error:
+            return dry_run(request, manifest, found=inputs), (f"budget: {error.problem}",)
 
 
 def _difference(
@@ -311,19 +319,20 @@ def _difference(
     name: str,
     before: str,
     rows: int,
+    schema: Schema | None,
     received: ReceivedUpdates,
     settings: Settings,
     memory: int | None,
 ) -> Difference:
-    """Return the difference of an output that has `rows`: of its updates alone, or, where its columns change, of all that the log has and would have."""
-    known = {column: kind.to_polars() for column, kind in parse_schema(manifest.outputs[before].schema).items()}
+    """Return the difference of an output that has `rows`, and would have the columns `schema` (None if it was not computed): of its updates alone, or, where its columns change, of all that the log has and would have."""
+    logged = parse_schema(manifest.outputs[before].schema)
+    known = {column: kind.to_polars() for column, kind in logged.items()}
     labels = f"{near(str(request.state))}: {name}", f"{near(str(request.spec.path))}: {name}"
-    made = received.files.get(name)
-    if not made:
+    anew = schema is not None and not keeps_columns(logged, schema)
+    if schema is None or not (anew or received.files.get(name)):
         return unchanged(labels, LOG, known, rows, settings)
-    beside = {DIFF, *manifest.cache["time"]}
-    columns = {column: kind for column, kind in pl.scan_ipc(made[0]).collect_schema().items() if column not in beside}
-    if columns != known:
+    columns = {column: kind.to_polars() for column, kind in schema.items()}
+    if anew:
         a = [each.select(*known, WEIGHT) for each in _scans(request, manifest, name, before)]
         b = list(received.scan(name, list(columns), WEIGHT))
         return compare(_side(labels[0], known, a), _side(labels[1], columns, b), settings, memory)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import ChangedError, DdError, StateError
+from ddcli.expressions.types import parse_schema
 from ddcli.job.idle_check import is_changed
 from ddcli.job.options import is_due, run_time
 from ddcli.job.request import functions_of
@@ -15,6 +16,7 @@ from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.logical import INPUT
 from ddcli.screen import shell
 from ddcli.spec.file import excerpts, queries
+from ddcli.store.log.schema import keeps_columns
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.texts import format_frontier
@@ -71,10 +73,10 @@ def with_new_columns(request: Request, manifest: Manifest, plan: Plan) -> Reques
     for name, before in renamed(request, manifest).items():
         node = plan.graph.outputs.get(name)
         free = name in request.spec.checks or request.asked.receives is not None
-        if free and before in manifest.outputs and node is not None:
-            wanted = {column: str(kind) for column, kind in node.schema.items()}
-            if list(manifest.outputs[before].schema.items()) != list(wanted.items()):
-                found.add(name)
+        if not free or before not in manifest.outputs or node is None:
+            continue
+        if not keeps_columns(parse_schema(manifest.outputs[before].schema), node.schema):
+            found.add(name)
     return request.deciding(rewrite=request.decided.rewrite | found) if found else request
 
 

@@ -115,7 +115,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     if options.dry_run:
-        summary = read_settled(request, lambda: dry_run(request, manifest, options.if_locked, checked.found))
+        summary = read_settled(request, lambda: _dry_run(request, manifest, options.if_locked, checked.found))
         summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
@@ -210,20 +210,28 @@ def _look_for_work(request: Request, manifest: Manifest, reopen: str | None, *, 
     return read_settled(request, look)
 
 
+def _dry_run(
+    request: Request, manifest: Manifest | None, if_locked: IfLocked, found: dict[str, InputFiles] | None
+) -> RunSummary:
+    """Return the summary of the run that would happen, with tables as they are now."""
+    with tables_as_now(request) as now:
+        return dry_run(now, newest_of(now) if now.spec.tables else manifest, if_locked, found)
+
+
 def dry_run(
     request: Request,
     manifest: Manifest | None,
     if_locked: IfLocked = "fail",
     found: dict[str, InputFiles] | None = None,
 ) -> RunSummary:
-    """Return the summary of the run that would happen; commit nothing."""
+    """Return the summary of a run on top of a commit, with tables as its mirrors have them; commit nothing."""
     from ddcli.driver.execute import execute
 
-    with tables_as_now(request) as now, reading(request.spec.name.value, request.state, {}, if_locked) as shared:
-        now = now.deciding(shared=shared)
+    with reading(request.spec.name.value, request.state, {}, if_locked) as shared:
+        request = request.deciding(shared=shared)
         try:
-            with errors_at_tables(now):
-                return execute(now, newest_of(now) if now.spec.tables else manifest, None, found)
+            with errors_at_tables(request):
+                return execute(request, manifest, None, found)
         finally:
             request.asked.progress.end()
 

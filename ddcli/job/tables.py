@@ -34,7 +34,7 @@ from ddcli.store.targets.mark import directory_of, read_marks
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec, TargetSpec
@@ -313,21 +313,30 @@ def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tupl
 
 
 @contextmanager
-def mirror_apart(spec: Spec, base: Path, manifest: Manifest | None, session: Any = None) -> Iterator[Spec]:
-    """Yield the spec with mirrors that are brought up to their tables in a directory apart, as a run would find them."""
-    if not is_behind(spec, base, session):
+def mirror_apart(
+    spec: Spec, base: Path, manifest: Manifest | None, session: Any = None, kept: Collection[str] = ()
+) -> Iterator[Spec]:
+    """Yield the spec with mirrors that are brought up to their tables in a directory apart, as a run would find them; those in `kept` stay as they are, if they have all columns."""
+
+    def stays(given: InputSpec) -> bool:
+        mark = read_mark(locate(base, given.path.value)) if given.name.value in kept else None
+        return mark is not None and not _lacks_columns(given, mark)
+
+    moved = replace(spec, inputs={name: given for name, given in spec.tables.items() if not stays(given)})
+    if not is_behind(moved, base, session):
         yield spec
         return
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="dd-tables-") as name:
         apart = Path(name)
-        for given in spec.tables.values():
+        for given in moved.tables.values():
             directory = mirror_of(apart, given.name.value)
             directory.mkdir(parents=True)
             _copy(locate(base, given.path.value), directory)
-        runs = session is not None
-        yield mirror_tables(at_mirrors(spec, base, apart, runs=runs), base, apart, Files(), manifest, session)
+        moved = at_mirrors(moved, base, apart, runs=session is not None)
+        moved = mirror_tables(moved, base, apart, Files(), manifest, session)
+        yield replace(spec, inputs=spec.inputs | moved.inputs)
 
 
 def _copy(mirror: Path, directory: Path) -> None:

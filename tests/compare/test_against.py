@@ -198,6 +198,27 @@ def test_outputs_that_come_and_go_and_that_get_other_columns(shop):
     assert totals["rows"] == {"same": 2, "removed": 0, "changed": 0, "added": 0}
 
 
+@pytest.mark.parametrize(
+    ("edit", "rows", "columns"),
+    [
+        (("max(amount) as n", "count(distinct region) as n"), (0, 1, 1), 0),  # a count is never null
+        (("max(amount) as n", "[1] as n"), (1, 0, 0), 1),
+        (("from orders", "from orders having count(*) > 9"), (0, 1, 0), 0),
+        (("max(amount) as n from orders", "'x' as n from orders having count(*) > 9"), (0, 1, 0), 1),
+    ],
+)
+def test_columns_of_another_type_and_columns_that_are_no_longer_null(shop, edit, rows, columns):
+    all_of = '  all: {sql: "select sum(amount) as s, max(amount) as n from orders"}\noutputs:\n  all: all/\n'
+    text = TEXT.replace("outputs:\n", all_of)
+    shop.write("prod/orders.yaml", text)
+    assert shop("run", "prod/orders.yaml", "--apply").code == 0
+    shop.write("co/orders.yaml", text.replace(*edit))
+    code, tree = against(shop, "--select", "all")
+    found = tree["outputs"]["all"]
+    assert (code, found["rows"]) == (1, dict(zip(("same", "removed", "added"), rows, strict=True)) | {"changed": 0})
+    assert len(found["columns"]) == columns
+
+
 def test_a_check_that_would_fail_is_named_and_is_a_difference(shop):
     checks = (
         "checks:\n  - row: amount < 12\n    of: totals\n  - row: amount < 11\n    of: totals\n    otherwise: warn\n"
@@ -206,6 +227,40 @@ def test_a_check_that_would_fail_is_named_and_is_a_difference(shop):
     code, tree = against(shop)
     assert (code, tree["same"], tree["ok"]) == (1, True, False)
     assert tree["failing_checks"] == ["totals_row_amount_12: 1 violation: 1 new"]
+
+
+def test_a_file_with_checks_that_is_the_same(shop):
+    text = TEXT + "checks:\n  - row: amount < 12\n    of: totals\n    otherwise: warn\n"
+    for name in ("prod/orders.yaml", "co/orders.yaml"):
+        shop.write(name, text)
+    assert shop("run", "prod/orders.yaml", "--apply").code == 0
+    assert against(shop)[0] == 0
+    shop.write("co/orders.yaml", text.replace("warn", "warn  # only"))
+    assert against(shop)[0] == 0
+
+
+def test_tables_are_as_the_state_has_read_them_and_new_ones_as_they_are(shop):
+    """From another file, too; a column that the state has not read needs the table itself."""
+    text = "name: t\nclock: arrival\ninputs:\n  rows: {delta: lake, columns: {id: int64, v: int64}}\n"
+    sums = 'collections: {sums: {sql: "select v, count(*) as n from rows where v > 1 group by v"}}\noutputs: {sums: sums/}\n'
+    shop.write("prod/t.yaml", text + sums)
+    pl.DataFrame({"id": [1, 2], "v": [1, 2]}).write_delta(str(shop.folder / "prod/lake"))
+    assert shop("run", "prod/t.yaml", "-q").code == 0
+    pl.DataFrame({"id": [3], "v": [2]}).write_delta(str(shop.folder / "prod/lake"), mode="append")
+    pl.DataFrame({"v": [1, 2, 2]}).write_delta(str(shop.folder / "prod/more"))
+    more = "  more: {delta: more, columns: {v: int64}}\n"
+    for file, expected in (
+        (text + sums, []),
+        (text + sums.replace("v > 1", "v > 0"), [("added", 1, 1)]),
+        (text + more + sums.replace("rows where", "rows join more using (v) where"), [("removed", 2, 1), ("added", 2, 2)]),
+    ):
+        shop.write("co/orders.yaml", file)
+        _, tree = against(shop, state="prod/.dd/t")
+        changes = [(each["change"], *each["row"].values()) for each in tree["outputs"]["sums"]["changes"]]
+        assert changes == expected, file
+    shop.write("prod/s.yaml", "s: {set: {rows: {v: v + 1}}}\n")
+    result = shop("run", "prod/t.yaml", "--scenarios", "prod/s.yaml", "-o", "json")
+    assert [[*row.values()][1:] for row in json.loads(result.out)["sums"]] == [[3, 1, 1]]
 
 
 def test_files_that_are_left_out(shop):

@@ -38,7 +38,7 @@ def edits(draw, text: str) -> str:
     """Give the text of a pipeline that is another in one to three places."""
     tree = read_yaml(text)
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["insert", "insert", "remove", "add", "drop", "nothing"]))
+        kind = draw(st.sampled_from(["insert", "insert", "remove", "count", "add", "drop", "nothing"]))
         lists = lists_of_operators(tree.get("collections", {}))
         if kind == "insert" and lists:
             operators, plain = draw(st.sampled_from(lists))
@@ -48,6 +48,12 @@ def edits(draw, text: str) -> str:
             if places:
                 operators, at = draw(st.sampled_from(places))
                 del operators[at]
+        elif kind == "count":  # never null, as some other aggregates are
+            reduces = [each["reduce"] for operators, _ in lists for each in operators if "reduce" in each]
+            columns = [(one, name) for one in reduces for name in one if name not in ("by", "function", "columns")]
+            if columns:
+                one, name = draw(st.sampled_from(columns))
+                one[name] = "count(*)"
         elif kind == "add":
             named = [name for name, collection in tree.get("collections", {}).items() if "from" in collection]
             if named:

@@ -282,6 +282,18 @@ def logged_columns(before: Schema, now: Schema) -> Schema | None:
     return {name: kind.or_null(nullable[name]) for name, kind in now.items()}
 
 
+def keeps_columns(before: Schema, now: Schema) -> bool:
+    """Return whether a log keeps its columns, which may only become nullable, when it gets the difference to rows with other ones.
+
+    >>> before = parse_schema({"a": "int32", "b": "string?"})
+    >>> [keeps_columns(before, parse_schema({"a": kind, "b": "string"})) for kind in ("int32?", "int64")]
+    [True, False]
+    """
+    return [(name, kind.required()) for name, kind in before.items()] == [
+        (name, kind.required()) for name, kind in now.items()
+    ]
+
+
 def united_columns(log: Format, paths: Sequence[Path], found: Sequence[Footer]) -> Schema | None:
     """Return the data columns of files that may lack some of each other's, each in the widest type; None where all are the same."""
     if all([*each.items()] == [*found[0].items()] for each in found):
