@@ -233,7 +233,9 @@ def _reached(request: Request, manifest: Manifest, inputs: Mapping[str, InputFil
     if inputs is not None or request.decided.withdrawn or depends_on_more(spec):
         return request
     edited = manifest.pipeline != request.digest
-    names = reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys() if edited else frozenset[str]()
+    names = (
+        reached_outputs(spec, manifest.cache["plan"]["outline"]) | spec.checks.keys() if edited else frozenset[str]()
+    )
     outputs = {name: place for name, place in request.outputs.items() if name in names}
     return replace(request, spec=only(spec, names), outputs=outputs)
 

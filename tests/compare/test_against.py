@@ -252,7 +252,10 @@ def test_tables_are_as_the_state_has_read_them_and_new_ones_as_they_are(shop):
     for file, expected in (
         (text + sums, []),
         (text + sums.replace("v > 1", "v > 0"), [("added", 1, 1)]),
-        (text + more + sums.replace("rows where", "rows join more using (v) where"), [("removed", 2, 1), ("added", 2, 2)]),
+        (
+            text + more + sums.replace("rows where", "rows join more using (v) where"),
+            [("removed", 2, 1), ("added", 2, 2)],
+        ),
     ):
         shop.write("co/orders.yaml", file)
         _, tree = against(shop, state="prod/.dd/t")

@@ -25,7 +25,22 @@ from tests.draws import many
 LEAVES = ["int64", "int64?", "string?", "float64?", "decimal(9, 2)?", "date?", "bool?"]
 VALUES = {
     "int64": [0, -7, 2**53 + 1, "5"],
-    "string": ["", "a b", 'say "hi"', "é", "[1]", 1, True, [1, "x"], {"k": None}],
+    "string": [
+        "",
+        "a b",
+        'say "hi"',
+        "é",
+        "[1]",
+        1,
+        True,
+        [1, "x"],
+        {"k": None},
+        "C:\\new",
+        "a\tb",
+        "\x01",
+        ["\b\n"],
+        {'k"\\': "\\"},
+    ],
     "float64": [0.5, 3, "1e3", -2.25],
     "decimal": [1.25, "2.50", 12345678901.25, 3],
     "date": ["2024-01-31"],
@@ -139,6 +154,15 @@ def test_random_json_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
         assert found == want, (seed, str(column), values)
         seen["refused" if want is None else "read"] += 1
     assert min(seen.values()) > many(120) // 20, seen
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
+def test_lists_and_objects_in_a_column_of_text_keep_their_escapes(tmp_path, monkeypatch, compiled):
+    monkeypatch.setattr(text_syntax, "SMALL", -1 if compiled else 1 << 30)
+    (tmp_path / "in").mkdir()
+    values = [["C:\\new"], {"a": {"b": "\t"}}, {'k"': 1}, {"k\\": [1]}, ["\n", '"'], ["\u0001\u00e9"]]
+    (tmp_path / "in/a.ndjson").write_text(written(values, "ndjson"))
+    assert [json.loads(text) for text in read(tmp_path, parse_type("string"), None)] == values
 
 
 def pipeline(folder, column, **more):

@@ -150,6 +150,19 @@ def half_character(data: np.ndarray, i: int, end: int) -> int:
 
 
 @inline
+def has_escape(data: np.ndarray, start: int, end: int) -> bool:
+    """Return whether a JSON string has an escape that polars does not write again in a text: any but those of a quote and a line break."""
+    i = start
+    while i < end:
+        if data[i] == BACKSLASH:
+            if data[i + 1] not in (QUOTATION, 110):
+                return True
+            i += 1
+        i += 1
+    return False
+
+
+@inline
 def is_watched(watched: np.ndarray, top: np.uint64, inner: np.uint64) -> bool:
     """Return whether one of two hashes is watched."""
     for i in range(watched.shape[0]):
@@ -193,7 +206,7 @@ def line_is_sound(
 ) -> int:
     """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not decided easily.
 
-    Returns 2 instead of 1 if a watched key, of the line's object or of one in it, has a number that a float may cut.
+    Returns 2 instead of 1 if a watched key, of the line's object or of one in it, has a number that a float may cut, or a list or an object with an escape.
     """
     depth = 0
     keys = 0
@@ -227,6 +240,13 @@ def line_is_sound(
                     inner = h
                 elif depth == 2:
                     inner = h
+            elif (
+                sound == 1
+                and depth > 1
+                and has_escape(data, i + 1, last)
+                and is_watched(watched, top, inner if depth > 2 else top)
+            ):
+                sound = 2
             i = last
         elif byte >= DIGIT and byte < DIGIT + 10:
             last = number_end(data, i, end)
@@ -278,7 +298,7 @@ def doubtful_lines(
     """Write where those lines of data[:length] begin that may be unsound; return how many they are, at most as many as `out` holds.
 
     A line that doesn't begin with a brace is no object, so it is among them. `hashes` and `first` are scratch of MOST_KEYS and
-    DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a `watched` key has a number that a float may cut. The lines
+    DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a `watched` key has a number that a float may cut, or a list or an object with an escape. The lines
     that are not blank are added to marks[ROWS].
     """
     found = 0

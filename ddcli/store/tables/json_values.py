@@ -6,7 +6,7 @@ the same in JSON.
 A number that has more digits than a float, or than polars reads, is put in quotes, so that its column is read from the digits. polars takes a number
 with a point or an exponent for a float, in a column of any type, and writes that as text again: up to 15 digits come back as they were, of more the
 last ones may not. Floats lose nothing by it; a decimal, an integer or text would. An integer of more than 38 digits is an error to polars in any
-place.
+place. polars also writes lists and objects as text, for which it forgets most escapes: with one, they are put in quotes, too.
 """
 
 from __future__ import annotations
@@ -172,12 +172,14 @@ TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|-?[0-9][0-9.eE+-]*')
 NUMBER = re.compile(rb"-?(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 LONG = re.compile(rb"[0-9][0-9.]{%d,}|[0-9][eE][+-]?[0-9]{%d,}" % (EXACT_DIGITS, SHORT_EXPONENT + 1))
 """The text in a line without which none of its numbers is long."""
+ESCAPE = re.compile(rb'\\[^"n]')
+"""An escape that polars does not write again in the text of a list or an object."""
 TINY = -400
 """A power of ten below every float but zero, and every decimal."""
 
 
 class ExactColumns:
-    """The columns whose numbers must keep all their digits; `nested`: a dot in a name leads into an object."""
+    """The columns whose numbers must keep all their digits, and lists and objects their escapes; `nested`: a dot in a name leads into an object."""
 
     def __init__(self, declared: Mapping[str, Type], *, nested: bool) -> None:
         exact = [name for name, kind in declared.items() if not kind.is_float]
@@ -186,13 +188,13 @@ class ExactColumns:
         self.hashes = np.array(sorted({hash_of(path[-1]) for path in self.paths}), np.uint64)
 
     def exact(self, line: bytes) -> bytes:
-        """Return a line of NDJSON with its long numbers in quotes where a watched column has them, or polars can't read them.
+        """Return a line of NDJSON with its long numbers, and lists and objects with escapes, in quotes where a watched column has them, or polars can't read them.
 
         No other byte changes.
 
         The result depends on the line alone. A line that is no JSON is refused by readers before and after.
         """
-        if not LONG.search(line):
+        if b"\\" not in line and not LONG.search(line):
             return line
         pieces, at = list[bytes](), 0
         for start, end in self._values(line):
@@ -201,7 +203,7 @@ class ExactColumns:
         return b"".join([*pieces, line[at:]])
 
     def _values(self, line: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the begin and end of the values of watched columns with a long number, and of other numbers that polars can't read."""
+        """Yield the begin and end of the values of watched columns with a long number or an escape in a list or an object, and of other numbers that polars can't read."""
         path: list[bytes] = []
         depth, last, watched = 0, b"", -1  # watched: the depth of the column that has this value
         start, long = 0, False
@@ -218,7 +220,9 @@ class ExactColumns:
                 depth -= 1
             elif first == b'"':
                 last = token
+                long = long or (depth > watched >= 0 and ESCAPE.search(token) is not None)
             elif first == b":":
+                long = long or (depth > watched >= 0 and b"\\" in last)
                 if watched < 0 and depth <= 2:
                     path[depth - 1 :] = [_key(last)]
                     if tuple(path) in self.paths:
