@@ -29,6 +29,7 @@ from ddcli.spec.file import branch_file, read_text
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
+from ddcli.store.log.pieces import natural
 from ddcli.store.mirrors.mirror import link_mirror, mirror_of
 from ddcli.store.state.branches import base_of, begin_branch, end_branch, find_branch, find_branches
 from ddcli.store.state.document import NAMED
@@ -280,13 +281,28 @@ def find_conflicts(
         mine = [one for key, one in new.items() if key not in added and (key not in withdrawn or key in began)]
         mine += [one for key, one in gone.items() if key not in withdrawn]
         found += _of_files(name, mine, theirs)
-        if request.spec.inputs[name].format == "snapshots":
+        own = request.spec.inputs[name]
+        if own.format == "snapshots":
             snapshots = [[one for one in files if not one.withdrawn] for files in (mine, theirs)]
             if all(snapshots):
                 found.append(Conflict(f"{name}: the newest snapshot", *(files[-1].path for files in snapshots)))
-        elif request.spec.inputs[name].key and mine and theirs:
+        elif own.key and mine and theirs:
             found += _of_keys(request, manifest, name, given, mine, theirs)
+        if own.arrives and own.order_by is None:
+            for one, later in _out_of_order([*added.values()]):
+                if own.format == "snapshots":
+                    found.append(Conflict(f"{name}: the newest snapshot", one.path, later[-1].path))
+                elif own.key:
+                    found += _of_keys(request, manifest, name, given, [one], later)
     return found
+
+
+def _out_of_order(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, list[InputFile]]]:
+    """Yield each file with the files that the branch read after it, and main would read before it: in one run, by their names."""
+    arrived = sorted(files, key=lambda one: (one.at or 0, natural(one.path)))
+    for at, one in enumerate(arrived, start=1):
+        if later := [other for other in arrived[at:] if natural(other.path) < natural(one.path)]:
+            yield one, later
 
 
 def _of_files(name: str, mine: Sequence[InputFile], theirs: Sequence[InputFile]) -> Iterator[Conflict]:

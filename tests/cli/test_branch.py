@@ -301,6 +301,28 @@ def test_conflicts_are_listed_by_row_and_nothing_is_written(branched):
     ]
 
 
+@pytest.mark.parametrize("form", ["upsert, key: [person]", "snapshots"])
+def test_added_files_that_main_would_read_in_another_order_are_a_conflict(shop, form):
+    """The branch reads them one after the other, and main in one run, by their names."""
+    text = f"name: p\ninputs: {{people: {{path: people/, format: {form}, columns: {{person: int64, city: string}}}}}}\noutputs: {{people: out/}}\n"
+    shop.write("p.yaml", text)
+    for name, city in (("people/m.csv", "a"), ("z.csv", "b"), ("a.csv", "c"), ("zz.csv", "c")):
+        shop.write(name, f"person,city\n1,{city}\n2,{city}{name}\n")
+    for call in ("run p.yaml", "branch new q p.yaml", *(f"run p@q.yaml --with people+={name}.csv" for name in "za")):
+        assert shop(*call.split()).code == 0
+    expected = contents(shop.folder / "out@q")
+    merged = shop("branch", "merge", "q", "p.yaml", "-o", "json")
+    found = [tuple(each.values()) for each in json.loads(merged.out)["conflicts"]]
+    rows = [
+        (f"people: person={key}", f"z.csv: city=b{'z.csv' * at}", f"a.csv: city=c{'a.csv' * at}")
+        for at, key in enumerate((1, 2))
+    ]
+    assert (merged.code, found) == (1, rows if "key" in form else [("people: the newest snapshot", "z.csv", "a.csv")])
+    assert shop("run", "p@q.yaml", "--without", "a.csv", "--with", "people+=zz.csv").code == 0
+    assert shop("branch", "merge", "q", "p.yaml").code == 0
+    assert contents(shop.folder / "out") == {(1, "c"): 1, (2, "czz.csv"): 1} != expected
+
+
 @pytest.mark.parametrize("end", ["merge", "drop"])
 def test_a_renamed_output_leaves_nothing_of_the_branch(branched, end):
     shop, base = branched, branched.folder
