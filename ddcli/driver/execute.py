@@ -112,11 +112,15 @@ def _attempt(
                 whole.enter_context(state.joined())
             after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
             rebuilt = _joined(rebuilt, done) if rebuilt else done
-            if state is None and found is not None:
+            if state is None and found is not None and request.asked.receives is not None:
+                left_out = "files can't be added and left out in one comparison: leaving one out"
+                what = left_out if request.decided.withdrawn else "the added files can't be compared: a new column"
                 raise UsageError(
-                    "files can't be added and left out in one comparison: leaving one out rebuilds a part of the state",
+                    f"{what} rebuilds a part of the state",
                     place=str(request.spec.path),
-                    hint="compare them one after the other, or in a branch: `dd branch new`",
+                    hint="compare them one after the other, or in a branch: `dd branch new`"
+                    if request.decided.withdrawn
+                    else "add them in a branch: `dd branch new`",
                 )
             if state is None or not request.decided.closes:
                 return rebuilt

@@ -398,12 +398,16 @@ def test_an_output_gets_a_computed_column(shop, kind):
 
 
 def test_a_comparison_of_an_output_before_and_after_it_grew(shop):
-    """The column is null in rows from before: as of one time and another, and between two states of the log."""
+    """The column is null in rows from before: as of one time and another, and between two states of the log. Before the file is delivered it can't be compared."""
     shop.write("p.yaml", OPTIONAL.replace('{k: int64, w: {type: "string?", optional: true}}', "grow"))
     shop.write("in/1.csv", "k\n1\n2\n")
     assert shop("run", "p.yaml", "--now", "2020-01-01").code == 0
     shutil.copytree(shop.folder / "out", shop.folder / "before")
+    shop.write("fix.csv", "k,w\n3,x\n")
+    early = shop("diff", "--against", ".dd/p", "p.yaml", "--with", "t+=fix.csv")
+    assert (early.code, "the added files can't be compared: a new column" in early.err) == (2, True)
     shop.write("in/2.csv", "k,w\n3,x\n")
+    assert shop("run", "p.yaml", "--now", "2020-01-02", "--dry-run").code == 0
     assert shop("run", "p.yaml", "--now", "2020-01-02").code == 0
     result = shop("diff", "out", "--from", "2020-01-01", "--to", "2020-01-02", "-o", "jsonl")
     added = {"change": "added", "count": 1, "row": {"k": 3, "w": "x"}}
