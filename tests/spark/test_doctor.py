@@ -87,16 +87,21 @@ def test_a_state_that_executors_do_not_share_is_told_of(tmp_path, monkeypatch, w
 
 
 @pytest.mark.parametrize("lacks", ["input 'orders'", "output 'sums'", None])
-def test_inputs_and_outputs_that_executors_can_not_open_are_told_of(tmp_path, monkeypatch, capsys, lacks):
-    """An output's directory need not exist yet, and an input may be a pattern: then the one above is looked for."""
+@pytest.mark.parametrize("another", [False, True])
+def test_inputs_and_outputs_that_executors_can_not_open_are_told_of(tmp_path, monkeypatch, capsys, lacks, another):
+    """An output's directory need not exist yet, and an input may be a pattern: then the one above is looked for. There may be `another` of its name, without its files."""
 
     def elsewhere(common, task, attempt):
         place, asked, paths, store = loads(common)  # noqa: S301
         assert set(paths) == {"input 'orders'", "output 'sums'"}
-        gone = {what: path / "gone" if what == lacks else path for what, path in paths.items()}
+        gone = dict(paths)
+        if lacks is not None:
+            directory, *content = paths[lacks]
+            gone[lacks] = [directory, tmp_path / "gone.csv"] if another else [directory / "gone", *content]
         return LOOK(dumps((place, asked, gone, store)), task, attempt)
 
     (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("k\n1\n")
     path = tmp_path / "p.yaml"
     path.write_text(
         "name: sums\ninputs: {orders: {path: in/*.csv, format: append, columns: {k: int64}}}\n"
@@ -112,7 +117,10 @@ def test_inputs_and_outputs_that_executors_can_not_open_are_told_of(tmp_path, mo
     assert end.value.code == 5
     (check,) = checks
     place = tmp_path / ("in" if "input" in lacks else "")
-    assert check["said"] == f"an executor can't open the {lacks}, {place}: {socket.gethostname()}: there is none"
+    assert (
+        check["said"]
+        == f"an executor can't open the {lacks}, {place}: {socket.gethostname()}: {'it has no gone.csv, which is here' if another else 'there is none'}"
+    )
     assert "a shared file system or s3://" in check["hint"]
 
 

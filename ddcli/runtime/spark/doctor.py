@@ -9,6 +9,7 @@ import shutil
 import socket
 from contextlib import contextmanager
 from importlib import metadata
+from itertools import islice
 from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 PACKAGES = ("polars", "pyarrow", "numpy", "pyspark")
 """Packages whose versions must agree on all machines: plans and results are pickled."""
 ASKED = "asked"
+SOME = 5
+"""Entries of a directory that must be on all machines."""
 ROUNDS = 3
 """Tasks for each slot, so that every executor has some."""
 
@@ -99,7 +102,7 @@ def checks(
 def _executors(spark: Spark, state: Path, place: Path, asked: bytes, paths: Mapping[str, Path]) -> Iterator[Finding]:
     """Run tasks that report their machine, and compare their reports with this one."""
     tasks = [b""] * (ROUNDS * spark.slots)
-    there = {what: _nearest(path) for what, path in paths.items()}
+    there = {what: _places(path) for what, path in paths.items()}
     done = spark.run(look, dumps((place, asked, there, settings_in_use())), tasks, "dd doctor", SILENT)
     found: list[HostFacts] = [loads(each) for each in done]  # noqa: S301
     written = sum(path.name != ASKED for path in place.iterdir())
@@ -122,18 +125,26 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes, paths: Mapp
     lacking = {what: (each.host, why) for each in found for what, why in each.lacking.items()}
     for what, (host, why) in lacking.items():
         yield Finding(
-            "paths", ok=False, said=f"an executor can't open the {what}, {there[what]}: {host}: {why}", hint=SHARED
+            "paths", ok=False, said=f"an executor can't open the {what}, {there[what][0]}: {host}: {why}", hint=SHARED
         )
     if paths and not lacking:
         yield Finding("paths", ok=True, said="all can open the inputs and outputs")
 
 
-def _nearest(path: Path) -> Path:
-    """Return a path, or the nearest directory above it that exists: an output's may not have been made yet, an input's may be a pattern."""
+def _places(path: Path) -> list[Path]:
+    """Return a path, or the nearest directory above it that exists: an output's may not have been made yet, an input's may be a pattern. Then some of its content.
+
+    A machine may have another directory of the same name.
+    """
     if not fs(path).has_directories:
         path.is_dir()  # so that the store answers here, with the settings that executors get
-        return path
-    return next(each for each in (path, *path.parents) if each.exists())
+        return [path]
+    found = next(each for each in (path, *path.parents) if each.exists())
+    content = found.iterdir() if found.is_dir() else ()
+    return [
+        found,
+        *islice((each for each in content if not each.name.startswith(".")), SOME),
+    ]  # hidden ones come and go
 
 
 @contextmanager
@@ -164,10 +175,12 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
         refused = error.strerror or str(error)
     except DdError as error:
         refused = error.problem
-    for what, path in paths.items():
+    for what, (path, *content) in paths.items():
         try:  # an object store has no directories: it only must answer
             if not path.is_dir() and fs(path).has_directories and not path.exists():
                 lacking[what] = "there is none"
+            elif gone := [each for each in content if not os.path.lexists(each)]:
+                lacking[what] = f"it has no {gone[0].name}, which is here"
         except (DdError, OSError) as error:
             lacking[what] = error.problem if isinstance(error, DdError) else error.strerror or str(error)
     return dumps(HostFacts(socket.gethostname(), _minor(), _versions(), refused, lacking))
