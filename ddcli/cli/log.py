@@ -294,8 +294,8 @@ def convert_command(
     if as_of is not None:
         _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return
-    from ddcli.cli.startup import keep_freed_memory
     from ddcli.commands.convert import convert_files, convert_input
+    from ddcli.engine.heap import keep_freed_memory
 
     keep_freed_memory()
     if name is not None:

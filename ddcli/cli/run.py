@@ -282,9 +282,9 @@ def command(
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """
     from ddcli.cli.messages import MessagePrinter, Records, ending
-    from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
+    from ddcli.engine.heap import keep_freed_memory
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}
     if watch and any(unfit.values()):

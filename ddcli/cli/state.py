@@ -68,8 +68,8 @@ def correct(
     **asked: Any,
 ) -> None:
     """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
-    from ddcli.cli.startup import keep_freed_memory
     from ddcli.driver.run import run
+    from ddcli.engine.heap import keep_freed_memory
 
     keep_freed_memory()
     summary = (by or run)(

@@ -1,23 +1,12 @@
-"""Memory of large matrices: reused for later ones, as the system has to clear fresh memory, which takes as long as sorting it; or returned to the system.
-
-glibc keeps the pieces between small matrices that are still in use, until it is asked to return them.
-"""
+"""Memory of large matrices, reused for later ones: the system has to clear fresh memory, which takes as long as sorting it."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 import threading
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 LARGE: Final = 1 << 20
 """The least numbers of a matrix whose memory is pooled: the C library itself keeps smaller pieces."""
@@ -60,40 +49,3 @@ class BufferPool:
         # Shards are of much the same size: the next one may be a bit larger.
         self._rooms.append(np.empty(size + size // 16, np.int64))
         return self._rooms[-1]
-
-
-SLACK = 128 << 20
-"""Memory is returned once this many bytes, and a quarter of those that were resident then, have been added since the last return."""
-STATM = Path("/proc/self/statm")
-
-
-@cache
-def _trim() -> Callable[[int], int] | None:
-    """Return the function that returns free memory to the system; None with another library than glibc."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if STATM.exists() else None
-
-
-def give_back() -> None:
-    """Return free memory to the system, however much is resident: a ms or two for half a GB."""
-    if (trim := _trim()) is not None:
-        trim(0)
-
-
-class Heap:
-    """Measures the resident memory, and returns free memory to the system once much more is resident than before.
-
-    That takes some 30 ms a GB, and memory that is allocated again has to be cleared again. Does nothing with a C library other than glibc.
-    """
-
-    def __init__(self) -> None:
-        self._trim = _trim()
-        self._kept = self._resident()
-
-    def give_back(self) -> None:
-        """Return free memory, if it may be much."""
-        if self._trim is not None and self._resident() > self._kept + self._kept // 4 + SLACK:
-            self._trim(0)
-            self._kept = self._resident()
-
-    def _resident(self) -> int:
-        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if self._trim is not None else 0

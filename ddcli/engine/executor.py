@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.buffer_pool import BufferPool
+from ddcli.engine.heap import Heap
 from ddcli.engine.operators.base import Delta, summed
 from ddcli.engine.scope_tree import APART, HERE, LATE, Address, ScheduledActivation, advanced
 from ddcli.engine.stages import NOTHING
@@ -67,7 +68,8 @@ def step_in_memory(
         if leave is None or index not in early or not leave(index, delta):
             found[index][shard].append(delta)
 
-    store = MemoryStore(nest, on_trace_ready)
+    # Reading the resident memory takes longer than a step of few rows.
+    store = MemoryStore(nest, on_trace_ready, Heap() if on_trace_ready else None)
     executor = Executor(nest, interval, store, give, parts)
     executor.begin((), range(scope.workers.count))
     for index in [*fed]:

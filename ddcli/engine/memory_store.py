@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import take_back
-from ddcli.engine.buffer_pool import BufferPool, Heap, give_back
+from ddcli.engine.buffer_pool import BufferPool
+from ddcli.engine.heap import give_back
 from ddcli.engine.operators.base import Delta, TakenLanes, summed
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ddcli.engine.heap import Heap
     from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
@@ -39,16 +41,20 @@ MANY = 1 << 16
 
 
 class MemoryStore:
-    """The updates that wait in memory. `on_trace_ready` receives each trace of the outermost scope as soon as its readers are done."""
+    """The updates that wait in memory. `on_trace_ready` receives each trace of the outermost scope as soon as its readers are done.
+
+    With a `heap` freed memory is kept, and given back between stages of the outermost scope only.
+    """
 
     spills = False
 
-    def __init__(self, nest: ScopeTree, on_trace_ready: Callable[[Trace], None] | None = None) -> None:
+    def __init__(
+        self, nest: ScopeTree, on_trace_ready: Callable[[Trace], None] | None = None, heap: Heap | None = None
+    ) -> None:
         self.nest = nest
         self.schedule: Schedule[Delta] = Schedule(nest, range(nest.scope.workers.count))
         self.on_trace_ready = on_trace_ready
-        # Reading the resident memory takes longer than a step of few rows.
-        self._heap = Heap() if on_trace_ready else None
+        self._heap = heap
         self._emitted = 0
         """The updates emitted since memory was given back."""
         self._left: dict[Path, dict[tuple[int, int], LeavingUpdates]] = {path: {} for path in nest.scopes}
@@ -87,7 +93,7 @@ class MemoryStore:
         """Keep all: operators live on."""
 
     def release(self, leg: Leg) -> None:
-        """Return memory that is free after a leg to the system; of many updates, unless the run measures its memory (`Heap`)."""
+        """Return memory that is free after a leg to the system; of many updates, unless there is a `Heap`."""
         if self._heap is None:
             if self._emitted >= MANY:
                 self._emitted = 0

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.executor import Executor
+from ddcli.engine.heap import Heap
 from ddcli.engine.lanes import Layout
 from ddcli.engine.memory_store import MemoryStore
 from ddcli.engine.operators.base import Delta, StatefulOperator
@@ -315,7 +316,7 @@ def run_loop(store: SpillStore, leg: Leg, pending: Iterable[Address], interval: 
     for place in places if not alone else ():
         for shard in shards:
             store.resume(place, shard, interval)
-    memory = MemoryStore(nest)
+    memory = MemoryStore(nest, heap=Heap())
     executor = Executor(nest, interval, memory, lambda *_: None)  # a loop's updates leave by its ports
     executor.begin(path, shards)
     for wake in leg.due:

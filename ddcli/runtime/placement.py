@@ -240,6 +240,7 @@ class Placement:
             self.spark = self._wanted(
                 lambda: start(request.asked.resources.spark, request.spec.name.value, cache_dir())
             )
+            self.spark.keeps = self.spark.task_memory(request.asked.resources.memory)
             if self.spark.page:
                 request.asked.say(f"Spark: {self.spark.page}")
             if self.spark.is_waiting:

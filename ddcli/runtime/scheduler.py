@@ -111,7 +111,8 @@ class TaskScheduler:
             self._perform(common, tasks, "merging files of the state", spark=spark)
         spark = self.done[True].tasks > 0
         joins = self.publishing.joins(apart=spark)
-        if joins:  # on Spark, if it has made any of it: this process may be far from these files
+        if joins:  # on Spark, if it has made any of it and is elsewhere: this process may be far from these files
+            spark = spark and not self.places.on_spark().master.startswith("local")
             tasks = [Task(joins=tuple(each)) for each in dealt(joins, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "joining files of outputs", spark=spark)
         moves = self.traces.worn() if self.transaction is not None else []

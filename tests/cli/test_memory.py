@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.cli.startup import LEFT, SETTING, SHARED
+from ddcli.engine.heap import LEFT, SETTING, SHARED
 from ddcli.engine.workers import processors
 from ddcli.job.sizes import BASE, LEAST_ROWS, MUCH, WORKING, parse_size, sizes
 from tests.bench.processes import dd, measure
@@ -359,7 +359,7 @@ def test_scratch_files_of_a_run_that_was_killed_are_gone_after_one_in_memory(dea
     assert not scratch(deadly).exists()
 
 
-CALL = "import os; from ddcli.cli import startup as process; process.{}(); print(os.environ[process.SETTING])"
+CALL = "import os; from ddcli.engine import heap as process; process.{}(); print(os.environ[process.SETTING])"
 
 
 def setting(function, inherited=None):
@@ -379,6 +379,25 @@ def test_what_polars_or_a_command_leaves_to_the_processes_that_it_starts_is_not_
 def test_a_setting_that_somebody_made_stays():
     for function in ("keep_freed_memory", "give_freed_memory_back"):
         assert setting(function, "dirty_decay_ms:7") == "dirty_decay_ms:7"
+
+
+KEEP = """
+from ddcli.engine.heap import heap_of_tasks
+heap = heap_of_tasks()
+import numpy as np
+before = heap._resident()
+for most in (1 << 30, 0):
+    np.ones(50_000_000)
+    heap.give_back(most)
+    print((heap._resident() - before) >> 20)
+"""
+
+
+def test_a_process_keeps_the_memory_of_a_task_up_to_its_part():
+    done = subprocess.run([sys.executable, "-c", KEEP], check=True, capture_output=True, text=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept >= 380
+    assert left < 50
 
 
 def test_polars_leaves_what_is_known_of_it():

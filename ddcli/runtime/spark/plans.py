@@ -32,8 +32,10 @@ BATCH = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
 }
-"""The most that a Python process gets at once: a chunk may have some MB, and Spark's default is 10 000 rows. Code that Spark would write and compile for a plan has few rows to save time for."""
+"""The most that a Python process gets at once: a chunk may have some MB, and Spark's default is 10 000 rows. Code that Spark would write and compile for a plan has few rows to save time for.
+Adaptive execution would plan anew, and begin a job, after each exchange; the numbers of partitions are given, so it has nothing to adapt."""
 ROOM = 16 << 20
 """Bytes of chunks after which a Python process hands over a batch."""
 
@@ -56,6 +58,8 @@ class Spark(ABC):
 
     session: Any
     """The session: of pyspark, or of its Connect."""
+    keeps = 0
+    """The bytes that a Python process may have resident between two tasks."""
 
     @property
     @abstractmethod
@@ -129,7 +133,9 @@ class Spark(ABC):
             frame = self.session.createDataFrame(_table(rows))
             for step, count in zip(steps, partitions, strict=True):
                 sorted_ = frame.repartitionById(count, "shard").sortWithinPartitions("shard", "edge", "turn")
-                frame = sorted_.mapInArrow(_over_batches(pickle.dumps(step), getattr(step, "title", "")), ROWS)
+                frame = sorted_.mapInArrow(
+                    _over_batches(pickle.dumps(step), getattr(step, "title", ""), self.keeps), ROWS
+                )
             done = frame.toArrow()
         return [Row(*values) for values in zip(*(column.to_pylist() for column in done.columns), strict=True)]
 
@@ -179,8 +185,13 @@ def types() -> list[pa.DataType]:
     return [*[pa.int32()] * (len(Row._fields) - 1), pa.binary()]
 
 
-def _over_batches(step: bytes, title: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step as a function over Arrow batches. It is pickled with its code, and imports ddcli only where it runs."""
+def _over_batches(
+    step: bytes, title: str, keeps: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step as a function over Arrow batches. It is pickled with its code, and imports ddcli only where it runs.
+
+    The process that it runs in does further tasks, and keeps so many bytes of memory for them: fresh memory has to be cleared, half of a loop's time.
+    """
 
     def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
@@ -192,12 +203,16 @@ def _over_batches(step: bytes, title: str) -> Callable[[Iterator[pa.RecordBatch]
         try:
             from pyspark import TaskContext
 
+            from ddcli.engine.heap import heap_of_tasks
+
+            heap = heap_of_tasks()
             from ddcli.runtime.spark.plans import in_batches, rows_of
 
             here = TaskContext.get()
             assert here is not None
             call = pickle.loads(step)  # noqa: S301
             yield from in_batches(call(rows_of(batches), str(here.taskAttemptId())))
+            heap.give_back(keeps)
         except Exception as error:
             error.add_note(f"dd: on {os.uname().nodename}")  # pyspark drops Spark's line with the machine
             raise

@@ -1,0 +1,105 @@
+"""The allocators of numpy (glibc's) and polars (jemalloc): they keep freed memory for later, or return it to the system.
+
+A run makes and drops matrices of hundreds of megabytes. To give each back to the system and ask for the next costs more than half of a large run's time in page faults. So
+commands, and processes that do tasks on Spark, keep freed memory. glibc also keeps the pieces between small matrices that are still in use, until it is asked to return them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddcli.engine.workers import processors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
+SETTING, LEFT = "_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:1000"
+"""The setting of polars' allocator, and its value that polars' import sets, which processes started by a program with polars inherit."""
+SHARED = f"{LEFT},narenas:"
+"""The beginning of our own setting; the number of arenas follows."""
+
+
+def keep_freed_memory() -> None:
+    """Have the allocators of numpy (glibc's) and polars (jemalloc) keep freed memory, the latter for a second. Call it before polars is imported.
+
+    If polars kept its freed memory for ever, a load of 10 M rows would have 1.42 GB resident instead of 1.12, and with 400 MiB allowed 720 MB instead of 490, in the same time.
+
+    All threads and libraries should be able to use kept memory: so pyarrow takes its memory from glibc, too, and all threads take it from one
+    arena. Else each keeps the memory that it once used: a run with 300 MiB allowed had 438 resident, and now has 349.
+    Without glibc, numpy's memory is handled as usual. polars would have four arenas a processor: with one for two processors, a sum of
+    6 M rows had 0.34 GB resident instead of 0.40, in the same time.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    _set(f"{SHARED}{max(1, processors() // 2)}")
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(M_MMAP_MAX, 0)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_ARENA_MAX, 1)
+
+
+def give_freed_memory_back() -> None:
+    """Have polars' allocator return freed memory at once. Call it before polars is imported.
+
+    With a small limit, caches are most of the process's memory: without this, a comparison under a limit of 384 MiB had 550 resident,
+    with it 411, for a third more time.
+    """
+    _set("dirty_decay_ms:0,muzzy_decay_ms:0")
+
+
+def _set(setting: str) -> None:
+    """Set polars' allocator, unless the user has set it."""
+    made = os.environ.get(SETTING, LEFT)
+    if made == LEFT or made.startswith(SHARED):
+        os.environ[SETTING] = setting
+
+
+SLACK = 128 << 20
+"""Memory is returned once this many bytes, and a quarter of those that were resident then, have been added since the last return."""
+STATM = Path("/proc/self/statm")
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """Return the function that returns free memory to the system; None with another library than glibc."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if STATM.exists() else None
+
+
+def give_back() -> None:
+    """Return free memory to the system, however much is resident: a ms or two for half a GB."""
+    if (trim := _trim()) is not None:
+        trim(0)
+
+
+class Heap:
+    """Measures the resident memory, and returns free memory to the system once much more is resident than before.
+
+    That takes some 30 ms a GB, and memory that is allocated again has to be cleared again. Does nothing with a C library other than glibc.
+    """
+
+    def __init__(self) -> None:
+        self._trim = _trim()
+        self._kept = self._resident()
+
+    def give_back(self, most: int = 0) -> None:
+        """Return free memory, if it may be much, and more than `most` bytes are resident."""
+        if self._trim is not None and self._resident() > max(most, self._kept + self._kept // 4 + SLACK):
+            self._trim(0)
+            self._kept = self._resident()
+
+    def _resident(self) -> int:
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if self._trim is not None else 0
+
+
+@cache
+def heap_of_tasks() -> Heap:
+    """Have this process, which only does tasks, keep freed memory; return the heap that gives it back between them. Call it before polars is imported."""
+    keep_freed_memory()
+    return Heap()
