@@ -30,7 +30,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Limit, LoopEntry, LoopScope, ScopeTree, VariablePlaces
 from ddcli.engine.stages import Handle
 from ddcli.plan import groupings, logical, loops, physical, physical_joins
-from ddcli.plan.loops import level, outer_nodes
+from ddcli.plan.loops import outer_nodes
 from ddcli.plan.node import below, digest
 from ddcli.privacy import unnamed
 
@@ -270,7 +270,7 @@ class _Assembly:
 
     def before(self, node: Node) -> Sequence[Node]:
         """Return the nodes that have a place in this scope before a node gets its own."""
-        if level(node) < self.scope.depth or isinstance(node, loops.LoopVariable | physical.Scan):
+        if node.level < self.scope.depth or isinstance(node, loops.LoopVariable | physical.Scan):
             return ()
         if isinstance(node, loops.Leave):
             (iterate,) = node.inputs
@@ -279,7 +279,7 @@ class _Assembly:
         return () if isinstance(node, physical.Arrangement) and self.sources.arranged_as(node) else node.inputs
 
     def place(self, node: Node) -> Handle:
-        if level(node) < self.scope.depth:
+        if node.level < self.scope.depth:
             return self.enter(node)
         layout = Layout(node.schema)
         if isinstance(node, loops.Leave):
@@ -377,7 +377,7 @@ class _Assembly:
         if isinstance(node, physical.Arrangement):
             arranged = self.outside.operators.arranged[node.fingerprint]
             shards = self.shards(lambda shard: Entered(arranged[shard].trace))
-            nt = self.operators.times + level(node)
+            nt = self.operators.times + node.level
             layout = Layout(node.schema)
             handle = self.scope.fed(shards, layout.width + nt + 1, layout)
             self.operators.arranged[node.fingerprint] = shards

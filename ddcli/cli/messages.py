@@ -185,7 +185,7 @@ class Records:
     def _append(self, made: Callable[[], list[str]]) -> None:
         """Add lines to the page of the workflow's run, in GitHub Actions."""
         page = os.environ.get("GITHUB_STEP_SUMMARY")
-        if in_actions() and page and (lines := made()):
+        if page and in_actions() and (lines := made()):
             with Path(page).open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n\n")
 

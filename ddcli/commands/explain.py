@@ -246,7 +246,7 @@ class _QueryWriter:
 
     def section(self, node: Node) -> dict[str, Any]:
         """Return the collections to which a node's is added: the collections of the innermost loop on whose round it depends, or the file's."""
-        return self.bodies[loops.level(node)] if loops.level(node) else self.made
+        return self.bodies[node.level] if node.level else self.made
 
     def free(self, stem: str) -> str:
         """Return a name that is not taken, and record it as taken."""

@@ -206,8 +206,7 @@ def _preview_now(request: Request) -> Preview:
 
 
 def _preview(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> Preview:
-    from ddcli.driver.ledgers import copy_directory
-    from ddcli.driver.prepare import prepare, prepare_run
+    from ddcli.driver.prepare import copy_directory, prepare, prepare_run
     from ddcli.driver.replacement import with_copies
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.plan.choices import plan_choices

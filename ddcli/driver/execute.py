@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.dataflow_run import refuse_waiting
-from ddcli.driver.ledgers import copy_directory
-from ddcli.driver.prepare import RunPlan, prepare, prepare_run
+from ddcli.driver.prepare import RunPlan, copy_directory, prepare, prepare_run
 from ddcli.driver.replacement import open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
@@ -22,7 +21,6 @@ from ddcli.job.request import load_functions
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement
-from ddcli.sources.arrangement_input import first_secret
 from ddcli.sources.readers import (
     find_rewritten,
     largest_seen,
@@ -206,7 +204,7 @@ def _take_in(
             refuse_waiting(state)
             return _with_file(request, manifest, state, planning)
     assert upper is not None, "a run without rows to read has ended"
-    secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
+    secret = manifest.secret_bytes if manifest else secret or _first_secret(ready.found)
     rows = readers, seen, upper, replacements
     run = SingleRun(request, manifest, state, planning, placement, time, secret, *rows)
     summary = run.run()
@@ -215,6 +213,12 @@ def _take_in(
     left = {name: frozenset(file.key for file in each.after.listing.to_read) for name, each in replacements.items()}
     withdrawn, replaced = _corrections(request, manifest, left)
     return replace(summary, withdrawn=withdrawn, replaced=replaced)
+
+
+def _first_secret(found: Mapping[str, InputFiles]) -> bytes:
+    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read without hashing keys again."""
+    known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
+    return next(filter(None, known), None) or new_secret()
 
 
 def _with_file(request: Request, manifest: Manifest, state: State | None, planning: RunPlan) -> RunSummary:

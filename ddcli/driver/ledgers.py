@@ -6,11 +6,7 @@ entry of an input records the files that were replaced or withdrawn, each with t
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ddcli.job.inputs import replaced_since
@@ -21,7 +17,7 @@ from ddcli.store.state.ledger import identity_of, known_files, next_keys, next_l
 from ddcli.store.state.register import Register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.driver.replacement import Replacement
     from ddcli.job.corrections import ErasureRequest
@@ -36,13 +32,6 @@ RECORDED = 200
 """The replaced and withdrawn files of an input that its state remembers."""
 SPARE = 1 << 20
 """Bytes of replaced files whose copies are kept in any case."""
-
-
-@contextmanager
-def copy_directory() -> Iterator[Callable[[], Path]]:
-    """Yield a function that returns a temporary directory for copies of files, which is made when it is first asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda: Path(stack.enter_context(TemporaryDirectory(prefix="dd-"))))
 
 
 def has_ledger(request: Request, name: str, reader: Reader) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time as clock
+from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -40,7 +43,7 @@ from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.shared_arrangements import find_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Counts
@@ -370,3 +373,10 @@ class RunPlan:
         if kept is not None and self.known is None:
             # The decisions that a plan remembers are made again as they were: no need to do that twice.
             kept.keep(self.request.spec, conditions_of(self.bound, generations), self.plan.graph)
+
+
+@contextmanager
+def copy_directory() -> Iterator[Callable[[], Path]]:
+    """Yield a function that returns a temporary directory for copies of files, which is made when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: Path(stack.enter_context(TemporaryDirectory(prefix="dd-"))))

@@ -26,9 +26,10 @@ from ddcli.job.options import time_text
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.summary import InputSummary, RunSummary
+from ddcli.plan.physical import Arrangement, Scan
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import SideLogs, seen
-from ddcli.sources.arrangement_input import claim_logs, imported
+from ddcli.sources.arrangement_input import SharedReader, claim_logs
 from ddcli.sources.readers import InputSlice, columns_read, take, take_in_parts
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -125,6 +126,19 @@ class WatchedSlice:
 def state_size(manifest: Manifest | None) -> tuple[int, int]:
     """Return the number of rows and bytes in a state."""
     return (manifest.size.rows, manifest.size.bytes) if manifest else (0, 0)
+
+
+def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, SharedReader]:
+    """Return the readers of the arrangements in a graph that other pipelines keep, by identity."""
+    found = {}
+    for node in graph.nodes:
+        if isinstance(node, Arrangement) and node.is_imported:
+            (scan,) = node.inputs
+            assert isinstance(scan, Scan)
+            reader = readers[scan.name]
+            assert isinstance(reader, SharedReader)
+            found[node.fingerprint] = reader
+    return found
 
 
 @dataclass

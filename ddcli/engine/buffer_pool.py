@@ -17,10 +17,6 @@ def references(buffers: list[np.ndarray]) -> list[int]:
     return [sys.getrefcount(buffer) for buffer in buffers]
 
 
-(UNUSED,) = references([np.empty(0)])
-"""The references to a buffer without a matrix, which depend on the version of Python."""
-
-
 class BufferPool:
     """Matrices in the memory of earlier ones without references. Threads may call at once.
 
@@ -41,7 +37,8 @@ class BufferPool:
 
     def _room(self, size: int) -> np.ndarray:
         """Return the memory of a matrix of `size` numbers."""
-        free = [count <= UNUSED for count in references(self._rooms)]
+        (unused,) = references([np.empty(0)])  # depends on the version of Python
+        free = [count <= unused for count in references(self._rooms)]
         for buffer, unused in zip(self._rooms, free, strict=True):
             if unused and size <= buffer.size <= 2 * size:
                 return buffer

@@ -42,9 +42,9 @@ from ddcli.spec.inputs import IMPORT
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.parquet.footers import TEXTS, name_of_kind
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
+from ddcli.store.tables.endings import TEXTS, name_of_kind
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import format_frontier

@@ -12,7 +12,6 @@ from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical, words
 from ddcli.plan.joins import BinaryNode, check_comparable, joined_columns, match_keys
 from ddcli.plan.logical import renamed_keys
-from ddcli.plan.loops import level
 from ddcli.plan.node import inherited
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import INT64, arrange, column_as, is_not_null, linear, project
@@ -122,7 +121,7 @@ class AsofGroup(physical.OfGroups):
         return "output" if physical.in_order_of_time(self) else super().work
 
     def keeps_state(self, times: int) -> bool:
-        return times > 1 or level(self) > 0
+        return times > 1 or self.level > 0
 
     def details(self) -> list[str]:
         partner = f"the nearest with {self.condition}"

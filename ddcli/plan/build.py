@@ -89,7 +89,9 @@ def graph_of(section: Section, spec: model.Spec, time: Sequence[Type]) -> Graph:
             if relation.order:
                 orders[name] = relation.order
             errors.extend(_met_by_the_log(spec, output, relation))
-            errors.extend(refused_columns(output, relation.schema, dict(zip(_own_columns(spec), time, strict=False))))
+            if output.target is not None:
+                times = dict(zip(_own_columns(spec), time, strict=False))
+                errors.extend(refused_columns(output, output.target, relation.schema, times))
     if errors:
         raise SpecErrors(errors)
     for name, output in spec.outputs.items():
@@ -97,7 +99,7 @@ def graph_of(section: Section, spec: model.Spec, time: Sequence[Type]) -> Graph:
             node = outputs[name]
             around.exports[HISTORY + name] = logical.Arrange((node,), node.schema, key)
     exports = {EXPORT + name: node for name, node in around.exports.items()}
-    tags = tags_of(spec.tags, outputs | exports)
+    tags = tags_of(spec.tags, outputs | exports) if any(spec.tags.values()) else {}
     return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders, tags)
 
 
@@ -164,13 +166,13 @@ def _built_with(
     around = BindContext(
         tuple(time), arrives=arrives, folder=str(spec.path.absolute().parent), inputs=inputs, places=places
     )
-    if found := circles(spec, references):
+    if spec.quarantines and (found := circles(spec, references)):
         errors.extend(found)
         return Section({}, source, around, errors, {})
 
     @cache
     def outer(name: str) -> Relation | None:
-        found = source(raw_name(name, spec.quarantines))
+        found = source(raw_name(name, spec.quarantines) if spec.quarantines else name)
         if found is None or name not in spec.quarantines:
             return found
         try:

@@ -25,7 +25,7 @@ from ddcli.plan.build import references
 from ddcli.plan.generations import substitute
 from ddcli.plan.lineage import PRESENCE, reached, readers_of
 from ddcli.plan.logical import INPUT
-from ddcli.plan.loops import Leave, OfLoop, level
+from ddcli.plan.loops import Leave, OfLoop
 from ddcli.plan.memo import remembered
 from ddcli.plan.node import Graph, digest
 from ddcli.plan.physical import EXPORT, WAITING, physical_graph
@@ -160,7 +160,7 @@ class PlanChanges:
                 found.add(node.fingerprint)
         for name, node in self.plan.graph.outputs.items():
             if node.fingerprint in found:  # a node in a loop depends on all that enters it
-                found |= {each.fingerprint for each in physical_graph({name: node}).nodes if level(each) > 0}
+                found |= {each.fingerprint for each in physical_graph({name: node}).nodes if each.level > 0}
         return frozenset(found)
 
     @cached_property
@@ -239,7 +239,7 @@ class PlanChanges:
         sources = {
             name: as_source(node, self.times)
             for name, node in self.kept.items()
-            if isinstance(node, physical.Arrangement | RECORDS) and level(node) == 0
+            if isinstance(node, physical.Arrangement | RECORDS) and node.level == 0
         }
         return physical_graph(substitute(needed, sources.get), graph.engines)
 

@@ -85,8 +85,6 @@ def refused_measures(check: CheckSpec, schema: Schema) -> Iterator[SpecError]:
 
 def circles(spec: model.Spec, references: Callable[[model.CollectionSpec], Iterator[str]]) -> list[SpecError]:
     """Return an error for a check that puts rows of an input aside for a collection that is computed from that input: its rows would decide about themselves."""
-    if not spec.quarantines:
-        return []
     uses: dict[str, list[str]] = {name: list(references(each)) for name, each in spec.collections.items()}
     owner = owners(spec.collections)
     for name, given in spec.quarantines.items():
@@ -154,11 +152,8 @@ UNFIT = frozenset(" ,;{}()\n\t=")
 """Characters that names of Delta's columns don't have."""
 
 
-def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
+def refused_columns(output: OutputSpec, target: TargetSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
     """Yield an error for each column of an output that its table can't hold. `schema` are the columns of its contents, `time` its log's time columns."""
-    target = output.target
-    if target is None:
-        return
     columns = schema if target.table else schema | time
     if target.history:
         if errors := [*_refused_history(output, target, schema, time)]:

@@ -14,7 +14,6 @@ from ddcli.expressions.tree import Cast, Column, Expression, FilterStep, Literal
 from ddcli.expressions.types import POOLED
 from ddcli.plan import physical, words
 from ddcli.plan.logical import columns_of
-from ddcli.plan.loops import level
 from ddcli.plan.node import NO_KEYS, Node, inherited, pairs_of
 from ddcli.plan.shape import (
     INT64,
@@ -359,7 +358,7 @@ class Threshold(physical.OfGroups):
         return writer.after(self, "distinct" if self.function is None else {"threshold": str(self.function)})
 
     def keeps_state(self, times: int) -> bool:
-        return times > 1 or level(self) > 0  # in totally ordered time, counts are read from the arrangement
+        return times > 1 or self.level > 0  # in totally ordered time, counts are read from the arrangement
 
     def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
         return [(self.inputs[0], known)]

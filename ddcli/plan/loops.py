@@ -244,18 +244,13 @@ class Leave(Node):
         return conform(replace(self, inputs=(lowering.node(self.inputs[0]),)), lowering.schema(self))
 
 
-def level(node: Node) -> int:
-    """Return the depth of the innermost loop whose round a node depends on; 0: it depends on none."""
-    return max((loop.depth for loop in node.free), default=0)
-
-
 def outer_nodes(iterate: Iterate) -> list[Node]:
     """Return the nodes around a loop that its body, or a loop in it, reads."""
     inside: set[str] = set()
     outside: dict[str, Node] = {}
 
     def known(node: Node) -> bool:
-        if level(node) < iterate.depth:
+        if node.level < iterate.depth:
             outside[node.fingerprint] = node
         return node.fingerprint in inside or node.fingerprint in outside
 
@@ -263,11 +258,6 @@ def outer_nodes(iterate: Iterate) -> list[Node]:
         for node in below(body, known) if not known(body) else ():
             inside.add(node.fingerprint)
     return list(outside.values())
-
-
-def is_looped(graph: Iterable[Node]) -> bool:
-    """Return whether some of these nodes are loops."""
-    return any(isinstance(node, Iterate) for node in graph)
 
 
 def identified(iterate: Iterate) -> Iterate:
@@ -291,7 +281,7 @@ def _renamed(iterate: Iterate, name: Callable[[str], str], rise: int) -> Iterate
     done: dict[str, Node] = {}
 
     def outside(node: Node) -> bool:
-        return level(node) < iterate.depth
+        return node.level < iterate.depth
 
     def moved(node: Node, inputs: Iterable[Node]) -> Node:
         new = tuple(child if outside(child) else done[child.fingerprint] for child in inputs)

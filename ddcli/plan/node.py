@@ -212,6 +212,11 @@ class Node:
         """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
 
+    @property
+    def level(self) -> int:
+        """The depth of the innermost loop whose round the collection depends on; 0: it depends on none."""
+        return max((loop.depth for loop in self.free), default=0)
+
     def over(self, inputs: tuple[Node, ...]) -> Self:
         """Return the node over other inputs: itself, where they are those that it has."""
         same = all(new is old for new, old in zip(inputs, self.inputs, strict=True))

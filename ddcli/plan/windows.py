@@ -13,7 +13,6 @@ from ddcli.expressions.tree import Column, MapStep, quoted
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import Grouped, grouped, ranked
-from ddcli.plan.loops import level
 from ddcli.plan.node import Unwritten, pairs_of
 from ddcli.plan.shape import arrange, conform, project, way, window_cells, window_finished
 from ddcli.plan.words import ALL, noting, raise_all
@@ -150,7 +149,7 @@ class WindowedGroup(physical.OfGroups):
 
     def keeps_state(self, times: int) -> bool:
         # In totally ordered time, a row's neighbours are read from the arrangement.
-        return self.reach is None or times > 1 or level(self) > 0
+        return self.reach is None or times > 1 or self.level > 0
 
     def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
         by = [name for name in self.arranged.key if name != ALL]  # a row's values depend on all rows of its partition

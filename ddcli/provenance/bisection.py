@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.ledgers import copy_directory
+from ddcli.driver.prepare import copy_directory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT

@@ -238,6 +238,6 @@ def _outer_nodes(node: loops.Leave) -> list[Node]:
     assert isinstance(iterate, loops.Iterate)
     found: dict[str, Node] = {each.fingerprint: each for each in iterate.initials}
     for each in Graph({str(at): body for at, body in enumerate(iterate.bodies)}).nodes():
-        if loops.level(each) > 0:
-            found |= {child.fingerprint: child for child in each.inputs if not loops.level(child) and child.schema}
+        if each.level > 0:
+            found |= {child.fingerprint: child for child in each.inputs if not child.level and child.schema}
     return list(found.values())

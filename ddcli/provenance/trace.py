@@ -242,8 +242,10 @@ class Tracer:
         if exact:
             reasons = yield from each_of(self._traced(place, child, record) for child in there)
         else:
-            there.sort(key=loops.level)  # a collection that is the same in all rounds needs no earlier round
-            if there and loops.level(there[0]) < loops.level(there[-1]):
+            there.sort(
+                key=lambda child: child.level
+            )  # a collection that is the same in all rounds needs no earlier round
+            if there and there[0].level < there[-1].level:
                 there = there[:1]
             reasons = [(yield from self._best([(place, child, record) for child in there]))] if there else []
         return self._simplified(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
@@ -398,7 +400,7 @@ class Tracer:
         if place.number == 0:
             return (yield self._traced(rounds.around, iterate.initials[node.index], record, exact=exact))
         body = iterate.bodies[node.index]
-        if loops.level(body) < iterate.depth:
+        if body.level < iterate.depth:
             return (yield self._traced(rounds.around, body, record, exact=exact))
         return (
             yield self._traced(rounds.round(rounds.first(body, record, place.number - 1)), body, record, exact=exact)

@@ -24,7 +24,6 @@ from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import Call, Expression, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops
-from ddcli.plan.loops import level
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph, LoopName
 
@@ -230,7 +229,7 @@ class EvaluatedPlan:
         self.time, self.kinds, self.values = time, kinds, values
         self.fed = fed
         raw = raw_sources(nodes)
-        nodes = [n for n in nodes if level(n) == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
+        nodes = [n for n in nodes if n.level == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
         wanted = {n.fingerprint: n if n.schema else counted(n) for n in nodes}
         trial = Trial(lower(Graph(wanted)), kinds, values.pool, facts=facts, lenient=True, answers=values.answers)
         found = trial.contents(time, advanced({name: fed[name] for name in trial.layouts}, raw, time))
@@ -298,7 +297,7 @@ class Round:
 
     def home(self, node: Node) -> Place:
         """Return the place where a node's collection is looked up: this round, or a place around the loop if no round changes the node."""
-        return self.all.around.home(node) if level(node) < self.depth else self
+        return self.all.around.home(node) if node.level < self.depth else self
 
 
 Place = EvaluatedPlan | Round
@@ -327,8 +326,8 @@ class Rounds:
         """Return the nodes whose collection changes from round to round of this loop but not of an inner one, and the bodies."""
         this = LoopName(self.loop.depth, self.loop.loop)
         inside = Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
-        changing = [node for node in inside if node.schema and this in node.free and level(node) == this.depth]
-        return [*changing, *(body for body in self.loop.bodies if level(body) < this.depth)]
+        changing = [node for node in inside if node.schema and this in node.free and node.level == this.depth]
+        return [*changing, *(body for body in self.loop.bodies if body.level < this.depth)]
 
     def round(self, number: int) -> Round:
         """Return one of the rounds."""
@@ -404,7 +403,7 @@ class Rounds:
         return self._cut[node.fingerprint]
 
     def _replaced(self, node: Node) -> Node:
-        if level(node) < self.loop.depth:
+        if node.level < self.loop.depth:
             self._constants[f"constant {node.fingerprint}"] = _timed(self._initial(node), 0)
             return _source(f"constant {node.fingerprint}", node)
         if isinstance(node, loops.OfLoop) and node.loop == self.loop.loop:
@@ -422,7 +421,7 @@ class Rounds:
 
     def _enter(self, node: loops.Enter) -> Node:
         (child,) = node.inputs
-        if level(child) >= self.loop.depth:
+        if child.level >= self.loop.depth:
             raise Opaque("an `enter` of a collection that changes from round to round")
         rounds, contents = entered(node, self.around.home(child).contents(child))
         matrix = np.column_stack([contents.matrix[:, :-1], np.maximum(rounds, 0), contents.matrix[:, -1]])

@@ -22,7 +22,6 @@ from ddcli.expressions.tree import Column, FilterStep, MapStep, Step, text_of
 from ddcli.plan import logical, physical
 from ddcli.plan.changes import describe
 from ddcli.plan.logical import PRESENT
-from ddcli.plan.loops import level
 from ddcli.plan.node import Graph
 from ddcli.plan.physical import latest_horizon, physical_graph
 from ddcli.plan.physical_joins import EquiJoin
@@ -234,7 +233,7 @@ class StoredArrangements:
                 f"the past of {describe(node)} before {begin} is unknown: older updates in a log that it reads were summed up as of then",
                 hint=f"ask as of {begin} or later",
             )
-        lookup = KeyLookup(self.state, node.fingerprint, entry, len(self.kinds) + level(node), self.pool, self._batches)
+        lookup = KeyLookup(self.state, node.fingerprint, entry, len(self.kinds) + node.level, self.pool, self._batches)
         layout, matrix = lookup.layout, lookup.updates(prefix, keys)
         width = layout.record.width
         if at is not None:

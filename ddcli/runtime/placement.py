@@ -16,8 +16,8 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.job.options import REMOTE
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
-from ddcli.plan.loops import is_looped
-from ddcli.plan.memo import remembered
+from ddcli.plan.loops import Iterate
+from ddcli.plan.memo import MemoizedCalls
 from ddcli.version import install_command
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Placement:
         width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + nt + 1
         wishes = frozenset[str]().union(*(graph.engines.get(node.fingerprint, ()) for node in graph.nodes))
         size = rows * width * LANE
-        looped = is_looped(graph.nodes)
+        looped = any(isinstance(node, Iterate) for node in graph.nodes)
         if not self.spreads(wishes, size):
             cut = sizes(
                 rows,
@@ -195,7 +195,7 @@ class Placement:
                 request.asked.resources.memory,
                 wanted,
                 looped=looped,
-                calls=bool(remembered(graph.nodes)),
+                calls=any(isinstance(node, MemoizedCalls) for node in graph.nodes),
                 joined=self.joined,
             )
             if cut.room is None or not looped:

@@ -21,12 +21,11 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.pool import HashCollision, Pool, new_secret
+from ddcli.engine.pool import HashCollision, Pool
 from ddcli.engine.rounds import as_of, before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED
-from ddcli.plan.physical import Arrangement, Scan
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import real
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.job.inputs import InputFiles
-    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.manifest import Manifest
@@ -264,25 +262,6 @@ def continued(manifest: Manifest, found: Mapping[str, InputFiles]) -> dict[str, 
         and entry.is_imported
         and _break_in(shared, entry) is None
     }
-
-
-def first_secret(found: Mapping[str, InputFiles]) -> bytes:
-    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read without hashing keys again."""
-    known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
-    return next(filter(None, known), None) or new_secret()
-
-
-def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, SharedReader]:
-    """Return the readers of the arrangements in a graph that other pipelines keep, by identity."""
-    found = {}
-    for node in graph.nodes:
-        if isinstance(node, Arrangement) and node.is_imported:
-            (scan,) = node.inputs
-            assert isinstance(scan, Scan)
-            reader = readers[scan.name]
-            assert isinstance(reader, SharedReader)
-            found[node.fingerprint] = reader
-    return found
 
 
 class Rehashed:

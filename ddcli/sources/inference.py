@@ -20,9 +20,17 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.sources.input_format import format_of
 from ddcli.store.log.schema import LogSchema, PinnedColumns, columns_from_paths, columns_of_file
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, TEXTS, Footers, name_of_kind
-from ddcli.store.tables.compression import Damage, bare
+from ddcli.store.parquet.footers import Footers
+from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
+from ddcli.store.tables.endings import (
+    CSV,
+    EXCEL,
+    NDJSON,
+    TEXTS,
+    bare,
+    name_of_kind,
+)
 from ddcli.store.tables.input_path import types_of_partitions
 from ddcli.store.tables.wider_types import wider
 

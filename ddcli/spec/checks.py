@@ -227,13 +227,12 @@ class Checks:
         return written | both | {"checks": checks, "quarantines": quarantines}
 
 
-def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks, Mapping]:
+def expanded(written: Items[_Check], found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks, Mapping]:
     """Return the checks of a file with their collections, and its tree with their names among the names of collections and outputs, so that all refer to them.
 
-    `found` has the sections that could be read. Notes checks whose names are taken, or that can't put rows aside.
+    `found` has the other sections that could be read. Notes checks whose names are taken, or that can't put rows aside.
     """
     made = Checks({}, {}, {})
-    written: Items[_Check] = found.pop("checks", ())
     inputs = {name.value for name, _ in found.get("inputs", ())}
     sections = {name: root.get(name) for name in ("inputs", "collections", "outputs")}
     taken = {
@@ -278,8 +277,6 @@ def expanded(found: dict[str, Any], root: Mapping, notes: Notes) -> tuple[Checks
         if each.otherwise == "quarantine":
             whole = of.value.removesuffix(UNCHECKED)
             made.quarantines[whole] = (*made.quarantines.get(whole, ()), Quarantine(name, _kept(operators)))
-    if not made.checks:
-        return made, root
     return made, _with_names(root, list(made.checks.values()))
 
 

@@ -341,9 +341,10 @@ def included_files(path: Path) -> list[Path]:
         tree = parse_tree(read_text(path), str(path))
     except UsageError:
         return []
+    if not isinstance(tree.root, Mapping):
+        return []
     includes = Includes(str(path), Notes(), {})
-    if isinstance(tree.root, Mapping):
-        includes.merged(tree.root)
+    includes.merged(tree.root)
     return [Path(file) for file, _ in includes.fragments]
 
 
@@ -357,13 +358,15 @@ def parse_partly(
     """
     tree = parse_tree(text, file)
     notes = Notes(errors=tree.errors, operators=operators, queries=queries or {})
-    includes = Includes(file, notes, tree.variables)
+    root, fragments = tree.root, list[tuple[str, str]]()
     try:
         before = len(notes.errors)
-        root = includes.merged(tree.root) if isinstance(tree.root, Mapping) else tree.root
+        if isinstance(root, Mapping) and root.get(KEY) is not None:
+            includes = Includes(file, notes, tree.variables)
+            root, fragments = includes.merged(root), includes.fragments
         spec = _read(root, file, notes, whole=len(notes.errors) == before)
         variables = tuple(sorted((name, digest_of(value)) for name, value in tree.variables.items()))
-        return replace(spec, fragments=tuple(includes.fragments), variables=variables), notes.errors
+        return replace(spec, fragments=tuple(fragments), variables=variables), notes.errors
     except Refused:
         return None, notes.errors
     except RecursionError:
@@ -405,7 +408,8 @@ def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.S
     _check_sections(root, notes, whole=whole)
     if root.get("name") is None:
         found["name"] = _default_name(root, file, notes)
-    checks, named_root = expanded(found, root, notes)
+    written = found.pop("checks", ())
+    checks, named_root = expanded(written, found, root, notes) if written else (None, root)
     check_names(named_root, found, notes)
     if not {"name", "inputs", "outputs"} <= found.keys():
         raise Refused
@@ -428,7 +432,7 @@ def _read(root: Node | None, file: str, notes: Notes, *, whole: bool) -> model.S
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}
         for part in ("inputs", "collections", "outputs")
     }
-    return model.Spec(**(found | checks.sections(named, wrong)), path=Path(file))
+    return model.Spec(**(found | (checks.sections(named, wrong) if checks else named)), path=Path(file))
 
 
 def _of_zone(given: model.InputSpec, zone: str) -> model.InputSpec:

@@ -25,7 +25,7 @@ from ddcli.engine.spill_store import SpillStore, run_loop
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
-from ddcli.plan.loops import is_looped
+from ddcli.plan.loops import Iterate
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.spill import FileExchange, Spill
@@ -140,7 +140,9 @@ class Rounds:
         ways: Sequence[str] = WAYS,
     ) -> None:
         assert shards > 1, "tasks are of shards"
-        looped = is_looped(graph.nodes)  # a loop that doesn't fit goes round by round, as tasks
+        looped = any(
+            isinstance(node, Iterate) for node in graph.nodes
+        )  # a loop that doesn't fit goes round by round, as tasks
         self.ways = [way for way in ways if way != "spilled" or not looped]
         self.graph, self.types, self.shards, self.chance, self.folder = graph, types, shards, chance, folder
         self.pool = Lasting(SECRET)

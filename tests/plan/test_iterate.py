@@ -10,7 +10,7 @@ from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.groupings import Threshold
 from ddcli.plan.joins import Semijoin
-from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, iterate, level
+from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, iterate
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from tests.plan.support import SCHEMAS, chain, logical, plan, problems
@@ -55,8 +55,8 @@ def test_a_loop_gives_its_result_after_the_last_round():
     )
     assert (variable.loop, variable.depth, variable.index) == (iterate_.loop, 1, 0)
     assert (leave.inputs, leave.which) == ((iterate_,), 0)
-    assert level(iterate_.bodies[0]) == 1
-    assert level(iterate_.initials[0]) == level(leave) == 0
+    assert iterate_.bodies[0].level == 1
+    assert iterate_.initials[0].level == leave.level == 0
 
 
 def test_rounds_have_a_bound_or_a_guard():
@@ -88,7 +88,7 @@ def test_a_body_may_read_what_is_around_it():
     (iterate_,) = of(looped(body), Iterate)
     assert isinstance(iterate_.bodies[0], nodes.SignedSum)
     assert [type(each) for each in iterate_.bodies[0].inputs] == [LoopVariable, Semijoin]
-    assert [level(each) for each in iterate_.bodies[0].inputs] == [1, 0]
+    assert [each.level for each in iterate_.bodies[0].inputs] == [1, 0]
 
 
 NESTED = """\
@@ -114,7 +114,7 @@ def test_loops_nest():
     deep, inner, outer = of(found, Iterate)
     assert [each.depth for each in (deep, inner, outer)] == [3, 2, 1]
     assert [[name.value for name in each.names] for each in (deep, inner, outer)] == [["d"], ["in"], ["out"]]
-    assert [level(each) for each in (deep, inner, outer)] == [2, 1, 0]
+    assert [each.level for each in (deep, inner, outer)] == [2, 1, 0]
     assert sorted((each.depth, each.at.text(), each.loop) for each in of(found, Enter)) == [
         (1, "v", outer.loop),
         (2, "k", inner.loop),
@@ -152,7 +152,7 @@ def test_another_body_is_another_loop():
 
 def bound(graph):
     """Return the nodes that depend on a round."""
-    return {node for node in (graph.nodes if isinstance(graph.nodes, tuple) else graph.nodes()) if level(node)}
+    return {node for node in (graph.nodes if isinstance(graph.nodes, tuple) else graph.nodes()) if node.level}
 
 
 @pytest.mark.parametrize("kind", [logical, plan])
@@ -192,7 +192,7 @@ def test_a_loop_inside_that_reads_no_round_outside_stands_outside():
     found = logical(u2 + loop(f"{{best: {{from: [best, x]}}, x: {inner}}}")).nodes()
     alone, outer = of(found, Iterate)
     assert (alone.depth, outer.depth) == (1, 1)
-    assert level(alone) == 0
+    assert alone.level == 0
     top = logical(u2 + loop("{i: {from: [i, u2]}}", "{i: labels}", "i"))
     assert top.outputs["c"].inputs == (alone,)
 

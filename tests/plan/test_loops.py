@@ -8,7 +8,6 @@ from ddcli.errors import UsageError
 from ddcli.expressions.tree import Column, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops, physical
-from ddcli.plan.loops import level
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 
@@ -38,17 +37,17 @@ def leave(iterate, which=0):
 
 def bound(iterate):
     """Return the nodes of a loop that depend on its round."""
-    return {each for each in Graph({"": iterate}).nodes() if level(each) >= iterate.depth}
+    return {each for each in Graph({"": iterate}).nodes() if each.level >= iterate.depth}
 
 
 def test_a_level_is_the_depth_of_the_innermost_loop_that_is_not_closed():
     entered = loops.Enter((T,), KV, "open2", 2, Column("k", INT))
-    assert [level(each) for each in (T, variable(), variable(2), entered)] == [0, 1, 2, 2]
-    assert level(node(variable(), node(T, variable(2)))) == 2
+    assert [each.level for each in (T, variable(), variable(2), entered)] == [0, 1, 2, 2]
+    assert node(variable(), node(T, variable(2))).level == 2
     inner = loop([variable()], [node(variable(2), U)], depth=2)
-    assert level(inner) == 1
-    assert level(leave(inner)) == 1
-    assert level(loop([T], [node(variable(), leave(inner))])) == 0
+    assert inner.level == 1
+    assert leave(inner).level == 1
+    assert loop([T], [node(variable(), leave(inner))]).level == 0
     assert loop([T], [node(variable(2), variable(1))], depth=2).depth == 2
 
 
@@ -144,7 +143,7 @@ def test_what_enters_has_its_round_last():
         ("k", "int64"), ("v", "int64"), ("$round", "int64"),
     ]  # fmt: skip
     assert enter.schema == KV
-    assert level(enter) == 1
+    assert enter.level == 1
     assert enter.loop == of(graph, loops.Iterate)[0].loop
 
 

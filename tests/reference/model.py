@@ -431,7 +431,7 @@ class Round(Model):
         self.entering = False
 
     def collection(self, node: Node) -> Collection:
-        return self.around.collection(node) if loops.level(node) < self.depth else super().collection(node)
+        return self.around.collection(node) if node.level < self.depth else super().collection(node)
 
     @singledispatchmethod
     def _counted(self, node: Node) -> Collection:

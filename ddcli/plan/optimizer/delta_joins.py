@@ -23,7 +23,6 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import joins, logical, loops, physical, physical_joins
-from ddcli.plan.loops import level
 from ddcli.plan.node import Graph, below, digest
 from ddcli.plan.optimizer.pushdown import Rewritten
 from ddcli.plan.physical import is_constant
@@ -145,7 +144,7 @@ class _Joined:
         arranged = {side.arranged.fingerprint: side for side in self.sides}
         alike = len({side.collection for side in self.sides}) == 1
         plain = all(type(side.arranged) is physical.Arrangement for side in self.sides)
-        levels = {level(side.arranged) for side in self.sides}
+        levels = {side.arranged.level for side in self.sides}
         if not 3 <= len(self.sides) <= MOST or not alike or len(levels) > 1 or not plain:
             return None
         if len(arranged) > MOST_ARRANGED or any(

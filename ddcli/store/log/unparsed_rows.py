@@ -16,7 +16,7 @@ from ddcli.store.formats.base import BadRow
 from ddcli.store.log.pieces import CHUNK
 from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64
-from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON
+from ddcli.store.tables.endings import CSV, EXCEL, NDJSON
 from ddcli.store.tables.files import FAILING
 
 if TYPE_CHECKING:

@@ -25,7 +25,21 @@ from ddcli.expressions.types import (
     is_pattern,
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
-from ddcli.store.tables.compression import DAMAGED, Damage, bare, packing_of, unpacked
+from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
+from ddcli.store.tables.endings import (
+    AVRO,
+    CSV,
+    EXCEL,
+    IPC,
+    KINDS,
+    NDJSON,
+    ORC,
+    PARQUET,
+    TEXTS,
+    bare,
+    name_of_kind,
+    packing_of,
+)
 from ddcli.store.tables.input_path import types_of_partitions
 
 if TYPE_CHECKING:
@@ -82,21 +96,6 @@ def by_column(names: Mapping[str, str], found: Mapping[str, T]) -> dict[str, T]:
     return {columns.get(name, name): value for name, value in found.items()}
 
 
-PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
-TEXTS = (CSV, NDJSON, EXCEL)
-"""Kinds of files that have the types of columns from the pipeline."""
-NAMES = {
-    ".arrow": IPC,
-    ".ipc": IPC,
-    ".feather": IPC,
-    ".csv": CSV,
-    ".tsv": CSV,
-    ".ndjson": NDJSON,
-    ".jsonl": NDJSON,
-    ".json": NDJSON,
-}
-NAMES |= dict.fromkeys((".txt", ".dat", ".data"), CSV)
-NAMES |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
 PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
 PLAIN |= dict.fromkeys(("string", "large_string", "string_view"), "string")
 PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary")
@@ -127,18 +126,12 @@ class Unfit:
         return self.name
 
 
-def name_of_kind(path: Path) -> str:
-    """Return the kind of a file by the ending of its name: Parquet if nothing else."""
-    ending = bare(path.name)
-    return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
-
-
 def hint_of(path: Path) -> str:
     """Return the hint for a file that is none of its kind: another kind, if the name left it open, needs an ending."""
     ending = PurePath(bare(path.name)).suffix
-    if ending in NAMES or ending in PARQUET_ENDINGS:
+    if ending in KINDS or ending in PARQUET_ENDINGS:
         return DAMAGED
-    return f"it is read as Parquet, as its name has none of the endings of other kinds: {', '.join(sorted(NAMES))}"
+    return f"it is read as Parquet, as its name has none of the endings of other kinds: {', '.join(sorted(KINDS))}"
 
 
 def why_unread(path: Path, kind: str, error: BaseException) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ddcli.errors import InputError
 from ddcli.store.files.access import fs, naming
+from ddcli.store.tables.endings import PACKINGS, packing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 BUFFER = 1 << 16
 """Bytes that are read together."""
-NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-"""The packing of a file, by the last ending of its name."""
 DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 """The hint for a file that is not whole."""
 
@@ -28,25 +27,6 @@ class Damage(InputError):
 
     def __init__(self, problem: str, place: str, hint: str = DAMAGED) -> None:
         super().__init__(problem, place=place, hint=hint)
-
-
-def packing_of(name: str) -> str:
-    """Return the ending of a packed file's name, in small letters; "" for a file that is not packed.
-
-    >>> packing_of("a.csv.GZ"), packing_of("a.csv")
-    ('.gz', '')
-    """
-    name = name.lower()
-    return next((ending for ending in NAMES if name.endswith(ending)), "")
-
-
-def bare(name: str) -> str:
-    """Return a name in small letters without the ending of its packing.
-
-    >>> bare("A.csv.gz"), bare("a.csv")
-    ('a.csv', 'a.csv')
-    """
-    return name.lower().removesuffix(packing_of(name))
 
 
 def unpacked(path: Path) -> BinaryIO:
@@ -152,7 +132,7 @@ class _UnpackedContent(io.RawIOBase):
         except (EOFError, zlib.error, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            packing = NAMES[packing_of(self._path.name)]
+            packing = PACKINGS[packing_of(self._path.name)]
             raise Damage(f"the file is not whole {packing}: {error}", str(self._path)) from None
         buffer[: len(data)] = data
         return len(data)

@@ -1,49 +1,51 @@
-"""The kind of a file by the ending of its name; a kind is imported when there is a file of it."""
+"""The kind and the packing of a file, by the endings of its name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.store.parquet import footers
-from ddcli.store.tables.kinds import Ipc, Kind, Parquet
-
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.expressions.csv_dialect import Dialect
-    from ddcli.expressions.types import Schema
+PACKINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+"""The packing of a file, by the last ending of its name."""
+PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
+TEXTS = (CSV, NDJSON, EXCEL)
+"""Kinds of files that have the types of columns from the pipeline."""
+KINDS = {
+    ".arrow": IPC,
+    ".ipc": IPC,
+    ".feather": IPC,
+    ".csv": CSV,
+    ".tsv": CSV,
+    ".ndjson": NDJSON,
+    ".jsonl": NDJSON,
+    ".json": NDJSON,
+}
+KINDS |= dict.fromkeys((".txt", ".dat", ".data"), CSV)
+KINDS |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
 
-TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
 
+def packing_of(name: str) -> str:
+    """Return the ending of a packed file's name, in small letters; "" for a file that is not packed.
 
-def kind_of(
-    path: Path,
-    declared: Schema | None,
-    dialect: Dialect,
-    *,
-    nested: bool = False,
-    enveloped: bool = False,
-    rounds: bool = False,
-) -> Kind:
-    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline declares any.
-
-    `rounds`: decimals of text with more digits than their column has are rounded, else refused.
+    >>> packing_of("a.csv.GZ"), packing_of("a.csv")
+    ('.gz', '')
     """
-    name = footers.name_of_kind(path)
-    if name in TABLES:
-        return TABLES[name]
-    if name in (footers.ORC, footers.AVRO):
-        from ddcli.store.tables.whole_files import WHOLE
+    name = name.lower()
+    return next((ending for ending in PACKINGS if name.endswith(ending)), "")
 
-        return WHOLE[name]
-    columns = footers.columns_of_text(path, declared, dialect)
-    if name == footers.EXCEL:
-        from ddcli.store.tables.whole_files import Workbooks
 
-        return Workbooks(columns, rounds=rounds)
-    from ddcli.store.tables.json_kind import Ndjson
-    from ddcli.store.tables.text_kind import Csv
+def bare(name: str) -> str:
+    """Return a name in small letters without the ending of its packing.
 
-    if name == footers.CSV:
-        return Csv(columns, dialect, rounds=rounds)
-    return Ndjson(columns, nested=nested, enveloped=enveloped, rounds=rounds)
+    >>> bare("A.csv.gz"), bare("a.csv")
+    ('a.csv', 'a.csv')
+    """
+    return name.lower().removesuffix(packing_of(name))
+
+
+def name_of_kind(path: Path) -> str:
+    """Return the kind of a file by the ending of its name: Parquet if nothing else."""
+    ending = bare(path.name)
+    return KINDS.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)

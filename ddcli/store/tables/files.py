@@ -24,13 +24,21 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.privacy import preview, unnamed
 from ddcli.store.files.access import LIMITS
-from ddcli.store.parquet.footers import EMPTY, NDJSON, PARQUET, TEXT, by_column, in_file, names_in_file, refuse_patterns
+from ddcli.store.parquet.footers import (
+    EMPTY,
+    TEXT,
+    by_column,
+    in_file,
+    names_in_file,
+    refuse_patterns,
+)
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.compression import DAMAGED, bare, packing_of
-from ddcli.store.tables.endings import kind_of
+from ddcli.store.tables.compression import DAMAGED
+from ddcli.store.tables.endings import NDJSON, PARQUET, bare, name_of_kind, packing_of
 from ddcli.store.tables.input_path import Partition, types_of_partitions
 from ddcli.store.tables.json_values import numbered_lines
+from ddcli.store.tables.kinds import TABLES, kind_of
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:
@@ -162,6 +170,8 @@ class Tables:
 
     def _kind(self, path: Path, names: Mapping[str, str]) -> Kind:
         """Return the kind of a file that has these names for columns."""
+        if (stated := TABLES.get(name_of_kind(path))) is not None:
+            return stated
         partition = {} if self.dialect.has_header else self.partitions.get(path, {})
         alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition, *names.items())
         if (known := self._kinds.get(alike)) is None:

@@ -23,7 +23,7 @@ from ddcli.store.files.access import fs
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate, tag_of
 from ddcli.store.state.entries import InputFile
-from ddcli.store.tables.compression import NAMES as PACKINGS
+from ddcli.store.tables.endings import PACKINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

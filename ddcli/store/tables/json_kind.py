@@ -20,7 +20,7 @@ import polars as pl
 from ddcli.engine.kernels.text_syntax import BLANK, LONG, ROWS
 from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.moments import FIRST_DAY, LAST_DAY
-from ddcli.store.parquet import footers
+from ddcli.store.tables.endings import NDJSON
 from ddcli.store.tables.json_values import (
     ExactColumns,
     has_mark,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Ndjson(TextKind):
     """One JSON object for each line. A missing key is null; blank lines are ignored."""
 
-    name = footers.NDJSON
+    name = NDJSON
 
     def __init__(
         self, declared: Schema, *, nested: bool = False, enveloped: bool = False, rounds: bool = False

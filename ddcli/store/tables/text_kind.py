@@ -38,6 +38,7 @@ from ddcli.store.tables.csv_records import (
     refuse_encoding,
     refuse_long_names,
 )
+from ddcli.store.tables.endings import CSV, IPC, NDJSON, PARQUET
 from ddcli.store.tables.json_values import is_read_by_polars
 from ddcli.store.tables.kinds import Kind, lazy_frame
 from ddcli.store.tables.text_syntax import BLOCK, Syntax, judge_csv
@@ -248,7 +249,7 @@ class Csv(TextKind):
     If the dialect is plain, polars reads whole files; else it gets their records, as Python's `csv` separates them.
     """
 
-    name = footers.CSV
+    name = CSV
 
     def __init__(self, declared: Schema, dialect: Dialect, *, rounds: bool = False) -> None:
         self.dialect = dialect
@@ -402,12 +403,12 @@ class Csv(TextKind):
 
 def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect) -> bytes:
     """Return the content of a file without the rows of these numbers. Raises InputError for a kind from which no rows can be left out."""
-    if kind.name in (footers.PARQUET, footers.IPC):
+    if kind.name in (PARQUET, IPC):
         left = (
             kind.scan([path]).with_row_index("\0row").filter(~pl.col("\0row").is_in(list(rows))).drop("\0row").collect()
         )
         data = io.BytesIO()
-        if kind.name == footers.PARQUET:
+        if kind.name == PARQUET:
             left.write_parquet(data)
         else:
             left.write_ipc(data, compression="zstd")
@@ -417,10 +418,10 @@ def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect
         text = file.read()
     parts = text.split(b"\n")
     written = [*(part + b"\n" for part in parts[:-1]), *parts[-1:]]
-    if kind.name == footers.CSV and dialect.encoding not in WIDE:
+    if kind.name == CSV and dialect.encoding not in WIDE:
         ends = {record.last: record.first for record in records(path, dialect)}
         lines = {line for last in lines for line in range(ends[last], last + 1)}
-    elif kind.name != footers.NDJSON or _first(text) != b"{":
+    elif kind.name != NDJSON or _first(text) != b"{":
         raise InputError(
             "rows can't be left out of a file of this kind",
             place=str(path),

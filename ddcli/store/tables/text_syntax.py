@@ -27,8 +27,15 @@ from ddcli.engine.kernels.text_syntax import (
     doubtful_lines,
 )
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.store.tables.compression import LATIN, Damage, all_utf_8, is_utf_8, packing_of, unpacked
+from ddcli.store.tables.compression import (
+    LATIN,
+    Damage,
+    all_utf_8,
+    is_utf_8,
+    unpacked,
+)
 from ddcli.store.tables.csv_records import delimiter_name, has_bare_quote, records
+from ddcli.store.tables.endings import packing_of
 from ddcli.store.tables.json_values import ExactColumns, has_mark, is_values, numbered_lines
 
 if TYPE_CHECKING:
