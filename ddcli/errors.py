@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +17,7 @@ from ddcli.privacy import hides
 from ddcli.screen import columns, near, shell, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 LONG, SHORT = 400, 20
@@ -436,3 +437,49 @@ def suggestion_and_list(word: str, known: Iterable[str], listed: str) -> str:
     """
     near = did_you_mean(word, known)
     return f"did you mean `{near}`? ({listed})" if near else listed
+
+
+class Unbuilt(Exception):
+    """A reference to a collection that could not be built; its own errors have the reason."""
+
+
+@contextmanager
+def noting(errors: list[DdError]) -> Iterator[None]:
+    """Collect the errors of one of several parts, so that the caller continues with the next."""
+    try:
+        yield
+    except (SpecError, SpecErrors) as error:
+        errors.extend(each_of(error))
+
+
+def raise_all(errors: Sequence[DdError]) -> None:
+    """Raise the noted errors, if there are any."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else SpecErrors(errors)
+
+
+def each_of(error: DdError) -> tuple[DdError, ...]:
+    """Return the single errors that an exception stands for."""
+    return error.errors if isinstance(error, SpecErrors) else (error,)
+
+
+@contextmanager
+def placing(place: str, span: Span) -> Iterator[None]:
+    """Add to errors their place in the file's tree, which names the operator in a long chain.
+
+    An error from within a collection in place, or from an operator of this place within another, has one already. `span` is for those that have no place in the text.
+    """
+
+    def placed(error: DdError) -> DdError:
+        if error.problem.startswith(("collections.", f"{place}: ", f"{place}.")):
+            return error
+        problem, where = f"{place}: {error.problem}", error.span or span
+        if isinstance(error, UnknownColumn):
+            return UnknownColumn(problem, error.column, span=where, hint=error.hint)
+        return SpecError(problem, span=where, hint=error.hint)
+
+    try:
+        yield
+    except (SpecError, SpecErrors) as error:
+        found = [placed(each) for each in each_of(error)]
+        raise found[0] if len(found) == 1 else SpecErrors(found) from error

@@ -24,12 +24,11 @@ from ddcli.api.functions import (
     texts,
 )
 from ddcli.api.traces import Probe, TraceHandle
-from ddcli.errors import UsageError
+from ddcli.errors import UsageError, placing
 from ddcli.expressions.moments import in_zone
 from ddcli.plan import logical
 from ddcli.plan.operators.row import Operands
 from ddcli.plan.operators.table import applied
-from ddcli.plan.words import placing
 from ddcli.spec import model
 
 if TYPE_CHECKING:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import frozen
-from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError
-from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
+from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError, each_of
+from ddcli.job.consumed_files import list_here, not_taken_in
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import catalog_of, database_file, problems_of, state_of
 from ddcli.job.request import functions_of, hide_declared
 from ddcli.job.sizes import run_budget
 from ddcli.job.tables import catalogue_file, declared_columns, open_table, with_columns_of
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly, places
-from ddcli.plan.words import each_of
 from ddcli.screen import near
 from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
@@ -175,7 +174,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
     if bound is not None and not errors and (budget or spec.budget is not None):
         errors += _overworked(bound, budget or {})
     unseen = {} if errors else _unseen(spec, base)
-    left = {} if errors or not archives_of(spec) or _manifest(spec, base) else not_taken_in(spec, base)
+    left = {} if errors or not spec.archives or _manifest(spec, base) else not_taken_in(spec, base)
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
 
 

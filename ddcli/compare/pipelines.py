@@ -277,7 +277,7 @@ def run_aside(
     request = request.asking(claims=False, resources=request.asked.resources.limited(memory, engine="local"))
     request = request.deciding(earlier=earlier, accepts=dict.fromkeys(spec.checks, "a comparison"))
     with State.open(request.state, request.outputs) as opened:
-        execute(update_mirrors(request, opened), opened.manifest, opened)
+        execute(update_mirrors(request, opened) if request.spec.tables else request, opened.manifest, opened)
         committed = opened.manifest
         if committed is None:
             notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())

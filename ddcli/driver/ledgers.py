@@ -14,7 +14,6 @@ from ddcli.sources.readers import in_files
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.entries import ReplacedFile
 from ddcli.store.state.ledger import identity_of, known_files, next_keys, next_ledger, without_others
-from ddcli.store.state.register import Register
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,8 +51,7 @@ def with_ledgers(
     for name in inputs:
         listing = readers[name].listing
         until = replacements[name].time[0] if name in replacements else None
-        entry = _numbered(inputs[name], transaction.number)
-        entry = found[name] = _with_replaced(request, name, entry, before, listing, until, transaction.number)
+        entry = found[name] = _with_replaced(request, name, inputs[name], before, listing, until, transaction.number)
         if has_ledger(request, name, readers[name]):
             known = (
                 {identity_of(file) for file in before.inputs[name].files} if before and name in before.inputs else ()
@@ -70,14 +68,6 @@ def with_ledgers(
                 keys=_next_keys(transaction, before, name, entry, read),
             )
     return found
-
-
-def _numbered(entry: InputEntry, number: int) -> InputEntry:
-    """Return an input whose files have the number of the commit, where it takes in rows of them."""
-    if isinstance(entry.files, Register):  # they are as they were
-        return entry
-    new = (replace(file, commit=number) if file.rows is not None and not file.commit else file for file in entry.files)
-    return replace(entry, files=tuple(new))
 
 
 def _next_keys(
@@ -148,7 +138,7 @@ def with_whole_ledgers(
     """
     found, forgetting = dict(inputs), request.decided.forgetting
     for name, reader in readers.items():
-        entry = _numbered(inputs[name], transaction.number)
+        entry = inputs[name].numbered(transaction.number)
         if forgetting is not None:
             entry = forgetting.counted(name, entry)
         entry = _with_replaced(request, name, entry, before, reader.listing, until, transaction.number)

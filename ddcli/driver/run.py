@@ -7,7 +7,7 @@ all of them, and commits inputs taken, arrangements and output updates as one ma
 from __future__ import annotations
 
 import time as clock
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -92,7 +92,8 @@ def run(path: Path | str, options: RunOptions) -> RunSummary:
     """
     started, began = clock.perf_counter(), datetime.now(UTC)
     pipeline = Path(path)
-    with with_session(_requested(pipeline, options)) as request:
+    asked = _requested(pipeline, options)
+    with with_session(asked) if asked.spec.tables else nullcontext(asked) as request:
         return _run(request, pipeline, options, started, began)
 
 
@@ -112,7 +113,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
         checked = _look_for_work(request, manifest, reopen, locks=not options.dry_run)
         if checked.idle:
             return idle_summary(request, manifest, checked.found)
-    left = not_taken_in(request.spec, request.base) if manifest is None else {}
+    left = not_taken_in(request.spec, request.base) if manifest is None and request.spec.archives else {}
     check_aside(request.aside)
     if options.dry_run:
         summary = read_settled(request, lambda: _dry_run(request, manifest, options.if_locked, checked.found))
@@ -248,19 +249,25 @@ def _commit(
     `record` gets the summary, also if a step after the commit fails, and returns it with the run's seconds.
     """
     name, wanted = request.spec.name.value, imports(request)
-    request = update_mirrors(request, state)
+    if request.spec.tables:
+        request = update_mirrors(request, state)
     summary = None
     try:
         with reading(name, request.state, wanted, if_locked) as shared:
             try:
                 request = _with_refresh(request.deciding(shared=shared), state.manifest)
-                with errors_at_tables(request), update_followers(request, state) as tables:
+                with ExitStack() as around:
+                    if request.spec.tables:
+                        around.enter_context(errors_at_tables(request))
+                    followed = request.spec.has_targets
+                    tables = around.enter_context(update_followers(request, state)) if followed else {}
                     summary = _execute(request, state, found)
             finally:
                 request.asked.progress.end()
         done = replace(_compact(request, state, summary), tables=tables)
         if state.manifest is not None:
-            archive(request.spec, request.base, state.manifest, state.files)
+            if request.spec.archives:
+                archive(request.spec, request.base, state.manifest, state.files)
             if wanted:
                 advance_holds(name, request.state, taken_of(state.manifest, wanted))
     except DdError as error:
@@ -313,7 +320,8 @@ def open_state(request: Request, if_locked: IfLocked, before: Manifest | None) -
     ) as state:
         if state.manifest is not None:
             check_pipeline(request.state, state.manifest, request.spec.path)  # its first run may have come between
-            archive(request.spec, request.base, state.manifest, state.files)
+            if request.spec.archives:
+                archive(request.spec, request.base, state.manifest, state.files)
         yield state
 
 

@@ -321,10 +321,10 @@ class SingleRun(DataflowRun):
         self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
     ) -> Manifest:
         times, called = self.upper.elements, self._called(transaction) or again(writer.reopenings)
-        logs = SideLogs(self.request, transaction, self.time, (self.before, times), called)
-        logs.add_errors(errors)
-        logs.put_aside(self._taken)
-        inputs = {name: self._entry(name, reader, times) for name, reader in self.readers.items()}
+        if errors.frames or any(found.put_aside or found.unparsed for found in self._taken.values()):
+            logs = SideLogs(self.request, transaction, self.time, (self.before, times), called)
+            logs.add_errors(errors)
+            logs.put_aside(self._taken)
         return Manifest(
             name=self.request.spec.name.value,
             upper=times,
@@ -332,7 +332,7 @@ class SingleRun(DataflowRun):
             plan=self.graph.fingerprint,
             engine=__version__,
             file=relative_file(self.request.state, self.request.spec.path),
-            inputs=with_ledgers(self.request, transaction, inputs, self.manifest, self.readers, self.replacements),
+            inputs=self._inputs(transaction, times),
             arrangements=given.traces.entries(self.upper),
             outputs={name: self._output(name, writer) for name in writer.layouts},
             exports=self.graph.exports,
@@ -351,14 +351,27 @@ class SingleRun(DataflowRun):
         """Return the addition to the names of the files of a commit that closes no time: there may be several such."""
         return f"-change{transaction.number}" if self.only_corrects else ""
 
+    def _inputs(self, transaction: Transaction, times: Times) -> dict[str, InputEntry]:
+        """Return the inputs as the next manifest has them, with ledgers where files may be replaced, or were."""
+        made = {name: self._entry(name, reader, times) for name, reader in self.readers.items()}
+        inputs = {name: entry.numbered(transaction.number) for name, entry in made.items()}
+        known = self.manifest.inputs if self.manifest else {}
+        if not (
+            self.replacements
+            or any(given.changed == "replace" for given in self.request.spec.inputs.values())
+            or any(entry.replaced for entry in known.values())
+        ):
+            return inputs
+        return with_ledgers(self.request, transaction, inputs, self.manifest, self.readers, self.replacements)
+
     def _entry(self, name: str, reader: Reader, times: Times) -> InputEntry:
         """Return an input as the next manifest has it, without its ledger."""
         files = self._taken[name].files
         if name in self.replacements:
             files = tuple(sorted((*files, *self.replacements[name].files(times)), key=lambda file: file.path))
-        return InputEntry(
-            times, with_archive_paths(self.request.spec.inputs[name], self.request.base, files), reader.kept()
-        )
+        given = self.request.spec.inputs[name]
+        kept = with_archive_paths(given, self.request.base, files) if given.archive else files
+        return InputEntry(times, kept, reader.kept())
 
     def _output(self, name: str, writer: OutputWriter) -> OutputEntry:
         known = self.manifest.outputs[name] if self.manifest else None

@@ -72,8 +72,6 @@ def with_session(request: Request, *, of_outputs: bool = False) -> Iterator[Requ
 
 def update_mirrors(request: Request, state: State) -> Request:
     """Return a request with the mirrors in its open state brought up to their tables."""
-    if not request.spec.tables:
-        return request
     from ddcli.job.tables import mirror_tables
 
     session = request.asked.resources.spark.session

@@ -28,17 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.errors import Text
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.files.gate import Files
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
-
-
-def archives_of(spec: Spec) -> list[tuple[str, Text]]:
-    """Return the archives that a file names, each with the keys that name it."""
-    return [(f"inputs.{name}.consumed", given.archive) for name, given in spec.inputs.items() if given.archive]
 
 
 def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[InputFile]:
@@ -81,9 +75,8 @@ def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[st
 
 
 def with_archive_paths(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:
-    """Return the files of an input for a commit: those that are to be archived have a path in the archive that no other file has."""
-    if given.archive is None:
-        return files
+    """Return the files of an input with an archive for a commit: those that are to be archived have a path in it that no other file has."""
+    assert given.archive is not None, "the caller asks"
     directory = given.archive.value.rstrip("/") or "/"
     known = {file.archived for file in files}
     moving = [file for file in files if file.done and not (file.archived or file.withdrawn or file.forgotten)]
@@ -128,8 +121,6 @@ def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
 
 def refuse_shared_files(spec: Spec, listings: Mapping[str, Listing]) -> None:
     """Raise InputError for a file that one input archives and another one reads."""
-    if not archives_of(spec):
-        return
     readers: dict[str, str] = {}
     for name, listing in listings.items():
         for path in map(str, _lying(listing)):

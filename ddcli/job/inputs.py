@@ -173,17 +173,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         consumed: Iterable[InputFile] = entry.files if entry else request.decided.earlier.get(name, ())
         begins = anew or entry is None
         keeps = keeps_gone_files(given) and progress is None
-        if begins:
+        if begins and consumed:
             kept = _gone(given, request.base, consumed) if keeps else []
             consumed = [*apart(given, request.base, consumed), *kept]
         gone = request.decided.withdrawn.get(name, frozenset())
         named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
-        if gone:
-            consumed = [
-                replace(file, withdrawn=True) if file.key in gone else file
-                for file in consumed
-                if file.key not in gone or not file.forgotten
-            ]
+        consumed = _withdrawn(consumed, gone) if gone else consumed
         # A watch has listed the files before the progress was read, which may count files that have come since.
         seen = (
             request.asked.standby.glimpsed(given.path.value, request.base)
@@ -225,8 +220,15 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         upper = None if progress is None else Frontier(progress)
         ledger = entry.ledger if entry is not None and listing.gone else ()
         found[name] = InputFiles(upper, listing, replacing=replacing, tags=_tags_of(given, owner), ledger=ledger)
-    refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
+    if request.spec.archives:
+        refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def _withdrawn(consumed: Iterable[InputFile], keys: frozenset[str]) -> list[InputFile]:
+    """Return files taken in, some of which are withdrawn."""
+    left = (file for file in consumed if file.key not in keys or not file.forgotten)
+    return [replace(file, withdrawn=True) if file.key in keys else file for file in left]
 
 
 def keeps_gone_files(given: InputSpec) -> bool:

@@ -7,7 +7,6 @@ from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
-from ddcli.job.consumed_files import archives_of
 from ddcli.spec.model import DATABASE, SPARK
 from ddcli.store.files.access import fs
 from ddcli.store.files.gate import one_by_one
@@ -89,7 +88,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     written: list[tuple[str, Text]] = [
         (f"outputs.{name}", output.path) for name, output in spec.outputs.items() if output.path
     ]
-    archives = archives_of(spec)
+    archives = spec.archives
     written += [*logs_aside(spec), *archives]
     made = [*written, *([("state", spec.state)] if spec.state else [])]
     located = [locate(base, text.value) for _, text in made]

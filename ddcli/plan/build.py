@@ -8,7 +8,18 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, SpecErrors, Text, UnknownColumn, suggestion
+from ddcli.errors import (
+    SpecError,
+    SpecErrors,
+    Text,
+    Unbuilt,
+    UnknownColumn,
+    each_of,
+    noting,
+    placing,
+    raise_all,
+    suggestion,
+)
 from ddcli.expressions.moments import UTC, in_zone, localized
 from ddcli.expressions.tree import Cast, Column, MapStep
 from ddcli.expressions.types import Type
@@ -22,7 +33,6 @@ from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
 from ddcli.plan.physical import EXPORT, HISTORY
 from ddcli.plan.relation import Relation, concat
-from ddcli.plan.words import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.spec import model
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, Text, suggestion
+from ddcli.errors import SpecError, Text, Unbuilt, placing, suggestion
 from ddcli.plan.operators.table import apply_operators
 from ddcli.plan.relation import concat
-from ddcli.plan.words import Unbuilt, placing
 from ddcli.spec import model
 from ddcli.spec.model import DATABASE, UNCHECKED, owners
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, noting, raise_all
 from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.operators import keys_of, stored
 from ddcli.expressions.tree import Column, MapStep, quoted
@@ -15,7 +15,7 @@ from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import Grouped, grouped, ranked
 from ddcli.plan.node import Unwritten, pairs_of
 from ddcli.plan.shape import arrange, conform, project, way, window_cells, window_finished
-from ddcli.plan.words import ALL, noting, raise_all
+from ddcli.plan.words import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

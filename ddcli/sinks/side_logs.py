@@ -81,7 +81,8 @@ class ErrorLog:
     times: Schema
     rows: int = 0
     """Updates that insert."""
-    _frames: list[pl.DataFrame] = field(default_factory=list)
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    """The records so far."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
@@ -97,17 +98,12 @@ class ErrorLog:
             [reasons, pl.Series("record", texts, pl.String), *times, series_of(DIFF, updates[:, -1].copy())]
         )
         with self._lock:
-            self._frames.append(frame)
+            self.frames.append(frame)
             self.rows += int((updates[:, -1] > 0).sum())
-
-    @property
-    def frames(self) -> Sequence[pl.DataFrame]:
-        """The records so far, as frames for `hear`."""
-        return self._frames
 
     def take_in(self, frames: Sequence[pl.DataFrame]) -> None:
         """Add the records of a task's log."""
-        self._frames += frames
+        self.frames += frames
         self.rows += sum(int((frame[DIFF] > 0).sum()) for frame in frames)
 
     def add_rebuilt(self, frontier: Frontier) -> Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]:

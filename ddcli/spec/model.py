@@ -493,6 +493,11 @@ class Spec:
         return {name: given.tags for name, given in self.inputs.items()}
 
     @property
+    def archives(self) -> list[tuple[str, Text]]:
+        """The archives that the file names, each with the keys that name it."""
+        return [(f"inputs.{name}.consumed", given.archive) for name, given in self.inputs.items() if given.archive]
+
+    @property
     def has_targets(self) -> bool:
         """Return whether an output is a table of another program."""
         return any(output.target is not None for output in self.outputs.values())

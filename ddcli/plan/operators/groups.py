@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, Text
+from ddcli.errors import SpecError, Text, noting, raise_all
 from ddcli.expressions.operators import stored
 from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.tree import Call, Column, PythonStep
@@ -15,7 +15,6 @@ from ddcli.plan.memo import MemoizedCalls
 from ddcli.plan.operators.row import NOTHING, argument, columns_of, integer, mapped, operator, require
 from ddcli.plan.relation import Relation
 from ddcli.plan.windows import with_window
-from ddcli.plan.words import noting, raise_all
 from ddcli.spec.model import PythonFunction
 from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Record, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar

@@ -10,12 +10,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, noting, raise_all
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
-from ddcli.plan.words import noting, raise_all
 from ddcli.spec.shapes import As, Key, Nothing, OperatorForm, Record
 from ddcli.spec.values import A_SOURCE, ON, one
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import Enclosed, SpecError, Text
+from ddcli.errors import Enclosed, SpecError, Text, Unbuilt, noting, placing, raise_all
 from ddcli.expressions.coerce import as_date
 from ddcli.expressions.tree import Cast, Column, ExplodeStep, FilterStep, UnnestStep, quoted
 from ddcli.expressions.types import ColumnScope
@@ -30,7 +30,6 @@ from ddcli.plan.operators.row import (
     require,
 )
 from ddcli.plan.relation import Relation, concat
-from ddcli.plan.words import Unbuilt, noting, placing, raise_all
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
 from ddcli.spec.values import (
     ALIAS,

@@ -227,6 +227,15 @@ class InputEntry:
         replaced = tuple(map(ReplacedFile.from_row, tree.get("replaced", ())))
         return cls(frontier_of(tree["upper"]), files, schema, ledger, replaced, keys)
 
+    def numbered(self, number: int) -> InputEntry:
+        """Return the input whose files have the number of the commit, where it takes in rows of them."""
+        if isinstance(self.files, Register):  # they are as they were
+            return self
+        files = (
+            replace(file, commit=number) if file.rows is not None and not file.commit else file for file in self.files
+        )
+        return replace(self, files=tuple(files))
+
     @property
     def is_imported(self) -> bool:
         """Return whether it is an arrangement of another pipeline."""

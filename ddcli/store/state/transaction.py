@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.dataclass import frozen
@@ -105,6 +105,7 @@ class Transaction:
         self.erases = False
         """True: no bundle stays that has batches which are out of use."""
         self._indices: list[BatchList] = []
+        self._opened = OpenBundles()
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
@@ -129,11 +130,6 @@ class Transaction:
         name = self._next(LEDGER, "parquet")
         written = self._add_named(self.state.directory / LEDGER / name, data)
         return FileEntry(name, rows, written.size, written.checksum, None, (), footer=footer)
-
-    @cached_property
-    def _opened(self) -> OpenBundles:
-        """The bundles from which batches are copied."""
-        return OpenBundles()
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
         """Extract a bundled batch to a file of its own; return its entry. A batch that has its own file, or that a branch has from main, stays as it is."""
