@@ -129,10 +129,12 @@ class BoundPipeline:
     def relations(self) -> dict[str, Relation]:
         """Every input and collection by name. Raises SpecErrors with all errors of the file."""
         from ddcli.plan.build import relations_of
-        from ddcli.plan.lineage import hide_tagged
 
         found = relations_of(self.section, self.spec)
-        hide_tagged(self.spec.tags, [relation.node for relation in found.values()])
+        if any(self.spec.tags.values()):
+            from ddcli.plan.lineage import hide_tagged
+
+            hide_tagged(self.spec.tags, [relation.node for relation in found.values()])
         return found
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
