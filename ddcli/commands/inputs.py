@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
-from ddcli.job.inputs import find_time, keeps_gone_files, renaming, replaced_since
+from ddcli.job.inputs import change_rules, find_time
 from ddcli.job.paths import state_of
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import fs
@@ -108,14 +108,9 @@ def _of_input(
             given.path.value,
             base,
             consumed,
-            forgets=given.consumed == "forget",
-            replaces=given.changed == "replace",
-            replaced_since=replaced_since(given, time_ns() // 1000),
-            retracts=given.missing == "retract",
-            keeps=keeps_gone_files(given),
+            change_rules(given, time_ns() // 1000, consumed),
             emptied=entry is not None and not entry.files,
             refused=refused,
-            may_rename=renaming(given, consumed),
         )
     except InputError as error:
         if not consumed:

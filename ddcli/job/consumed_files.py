@@ -22,7 +22,7 @@ from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.file_identity import is_file
 from ddcli.store.tables.input_path import PRIVATE, places_of
-from ddcli.store.tables.inventory import list_input, unmoved
+from ddcli.store.tables.inventory import ChangeRules, list_input, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing
     """List the existing files of an input, all as new, to learn its columns; archived files are listed in their archive."""
     known = apart(given, base, entry.files) if entry is not None and given.consumed != "keep" else []
     emptied = entry is not None and not entry.files
-    listing = list_input(given.path.value, base, known, forgets=given.consumed == "forget", emptied=emptied).anew()
+    listing = list_input(given.path.value, base, known, ChangeRules(given.consumed == "forget"), emptied=emptied).anew()
     if not known:
         return listing
     return replace(

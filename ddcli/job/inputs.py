@@ -22,7 +22,7 @@ from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.input_path import named_by, partition_of
-from ddcli.store.tables.inventory import glimpse, list_input, moved
+from ddcli.store.tables.inventory import NEVER, ChangeRules, glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import SECONDS, format_frontier, parse_until
 
@@ -189,14 +189,9 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             given.path.value,
             request.base,
             consumed,
-            forgets=given.consumed == "forget",
-            replaces=given.changed == "replace" and progress is None,
-            replaced_since=replaced_since(given, request.clock.now),
-            retracts=given.missing == "retract" and progress is None,
-            keeps=keeps,
+            change_rules(given, request.clock.now, consumed, written=progress is not None, begins=begins),
             emptied=entry is not None and not entry.files,
             glimpsed=seen,
-            may_rename=renaming(given, consumed) if progress is None and not begins else None,
         )
         if added := request.decided.added.get(name):
             known = {each.key for each in (*listing.files, *listing.withdrawn)}
@@ -229,6 +224,19 @@ def _withdrawn(consumed: Iterable[InputFile], keys: frozenset[str]) -> list[Inpu
     """Return files taken in, some of which are withdrawn."""
     left = (file for file in consumed if file.key not in keys or not file.forgotten)
     return [replace(file, withdrawn=True) if file.key in keys else file for file in left]
+
+
+def change_rules(
+    given: InputSpec, now: int, consumed: Iterable[InputFile], *, written: bool = False, begins: bool = False
+) -> ChangeRules:
+    """Return the fate of an input's files that change, vanish or get another name; `now` is in microseconds. Of a log that somebody writes none is replaced."""
+    return ChangeRules(
+        forgets=given.consumed == "forget",
+        replaced_since=replaced_since(given, now) if given.changed == "replace" and not written else NEVER,
+        retracts=given.missing == "retract" and not written,
+        keeps=keeps_gone_files(given) and not written,
+        may_rename=None if written or begins else renaming(given, consumed),
+    )
 
 
 def keeps_gone_files(given: InputSpec) -> bool:

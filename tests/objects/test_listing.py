@@ -9,7 +9,7 @@ from ddcli.errors import InputError
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.tables import file_identity
-from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.inventory import ChangeRules, list_input
 
 NAMES = [
     "log/a.parquet",
@@ -111,7 +111,7 @@ def test_an_object_that_is_written_again_in_azure_is_known_by_its_content(bucket
         with pytest.raises(InputError, match="has the same size and other content") as caught:
             list_input(url, tmp_path, found.done)
         assert caught.value.place == f"{bucket}/in/{name}"
-        assert list_input(url, tmp_path, found.done, replaces=True).changed == {name}
+        assert list_input(url, tmp_path, found.done, ChangeRules(replaced_since=0)).changed == {name}
         (bucket / "in" / name).unlink()
         found = replace(found, done=tuple(file for file in found.done if file.path != name))
 
@@ -124,7 +124,7 @@ def test_a_renamed_or_withdrawn_object_in_azure_is_known_by_its_content(bucket, 
     (bucket / "in/a.csv").replace(bucket / "in/c.csv")
     (bucket / "in/b.csv").put(b"b")
     consumed = [a, replace(b, withdrawn=True)]
-    found = list_input(f"{bucket}/in", tmp_path, consumed, may_rename=lambda _before, _now: "same")
+    found = list_input(f"{bucket}/in", tmp_path, consumed, ChangeRules(may_rename=lambda _before, _now: "same"))
     assert (found.renamed, [file.path for file in found.withdrawn], found.new) == ({"c.csv": "a.csv"}, ["b.csv"], ())
 
 

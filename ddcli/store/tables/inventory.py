@@ -55,6 +55,24 @@ class ListingSnapshot(NamedTuple):
     passed: list[PassedOver]
 
 
+class ChangeRules(NamedTuple):
+    """The fate of an input's files that changed, vanished or got another name since they were taken in; by default they are refused."""
+
+    forgets: bool = False
+    """True: files that were taken in whole may vanish; if they are archived, or withdrawn, there may be none."""
+    replaced_since: int = NEVER
+    """Files that changed are listed as such if they had been written at or after this time, in nanoseconds."""
+    retracts: bool = False
+    """True: files that vanished are listed as changed, unless all of them did."""
+    keeps: bool = False
+    """True: files that vanished count as unchanged."""
+    may_rename: MayRename | None = None
+    """A new file with the content of one that vanished is that file under another name, if its rows are the same there; if they differ, its rows are replaced."""
+
+
+REFUSED = ChangeRules()
+
+
 class RefusedFile(NamedTuple):
     """A file that was read and has changed or vanished since, as it was then, and the error that a run refuses it with."""
 
@@ -66,16 +84,11 @@ def list_input(
     path: str,
     base: Path,
     consumed: Iterable[InputFile] | None = None,
+    rules: ChangeRules = REFUSED,
     *,
-    forgets: bool = False,
-    replaces: bool = False,
-    replaced_since: int = 0,
-    retracts: bool = False,
-    keeps: bool = False,
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
     refused: list[RefusedFile] | None = None,
-    may_rename: MayRename | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
@@ -83,11 +96,9 @@ def list_input(
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
-    matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
-    `replaces`, files that changed are listed as such, if they had been written at or after the time `replaced_since`, in nanoseconds; if it `retracts`, so are files that vanished, unless all of them did; if it `keeps` these, they count as unchanged. If it `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
-    So it may be if it is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
-    With a list `refused` files that changed or vanished are left out of the listing and added to it instead. A new file with the content of one that vanished is
-    that file under another name, if its rows are the same there (`may_rename`); if they differ, its rows are replaced.
+    matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished, unless the `rules` provide for it.
+    With a list `refused` such files are left out of the listing and added to it instead.
+    There may be no file if the input is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     """
     remembered = consumed is not None
     consumed = [*(consumed or ())]
@@ -99,26 +110,18 @@ def list_input(
             else:
                 root, found = _settled(path, base, passed)
         except NothingFound:
-            place = _emptied(path, base, consumed, may_be=emptied or (bool(consumed) and (forgets or keeps)))
+            place = _emptied(
+                path, base, consumed, may_be=emptied or (bool(consumed) and (rules.forgets or rules.keeps))
+            )
             if place is None:
                 raise
             root, found = place, []
         if remembered:
             found = [*with_digests(root, found, consumed)]
-        other_names = moved(root, found, consumed, may_rename) if may_rename is not None else []
+        other_names = moved(root, found, consumed, rules.may_rename) if rules.may_rename is not None else []
         consumed = [file for file in consumed if file not in {before for before, _ in other_names}]
         consumed += [now for _, now in other_names if now is not None]
-        listing = _sorted_out(
-            root,
-            found,
-            consumed,
-            base,
-            forgets=forgets,
-            replaced_since=replaced_since if replaces else NEVER,
-            retracts=retracts,
-            keeps=keeps,
-            refused=refused,
-        )
+        listing = _sorted_out(root, found, consumed, base, rules, refused)
         if other_names:
             renamed = {now.path: before.path for before, now in other_names if now is not None}
             others = {before.path for before, now in other_names if now is None}
@@ -201,12 +204,8 @@ def _sorted_out(
     found: Sequence[InputFile],
     consumed: Iterable[InputFile],
     base: Path,
-    *,
-    forgets: bool,
-    replaced_since: int,
-    retracts: bool,
-    keeps: bool,
-    refused: list[RefusedFile] | None = None,
+    rules: ChangeRules,
+    refused: list[RefusedFile] | None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
@@ -236,14 +235,14 @@ def _sorted_out(
             amended.add(file.path)
         if before is None:
             new.append(replace(file, fingerprint=mark_in(root, file)))
-        elif before.mtime_ns >= replaced_since and has_changed(root, before, file):
+        elif before.mtime_ns >= rules.replaced_since and has_changed(root, before, file):
             changed.add(file.path)
         else:
             try:
                 now, rows = present_entry(root, before, file)
             except InputError as error:
                 error.problem += (
-                    "" if replaced_since == NEVER else ", and it is older than the files that `changed` replaces"
+                    "" if rules.replaced_since == NEVER else ", and it is older than the files that `changed` replaces"
                 )
                 if refused is None:
                     raise
@@ -255,13 +254,13 @@ def _sorted_out(
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
     vanished = [file for file in known.values() if not file.withdrawn]
-    if forgets:
+    if rules.forgets:
         done += [replace(file, forgotten=True) for file in vanished if file.done]
         vanished = [file for file in vanished if not file.done]
-    if keeps:
+    if rules.keeps:
         done += [file for file in vanished if file.done]
         waiting += [file for file in vanished if not file.done]
-    elif retracts and found:  # a directory without a file may be one that is not mounted
+    elif rules.retracts and found:  # a directory without a file may be one that is not mounted
         changed |= {file.path for file in vanished}
     else:
         _refuse_vanished(root, vanished, refused)
@@ -274,7 +273,7 @@ def _sorted_out(
         unmoved=tuple(unmoved),
         amended=frozenset(amended),
         changed=frozenset(changed),
-        gone=frozenset(file.path for file in vanished if keeps),
+        gone=frozenset(file.path for file in vanished if rules.keeps),
         grown=grown,
         horizon=horizon,
         summed=summed,
