@@ -11,7 +11,7 @@ from ddcli.commands.found_inputs import FoundInput, find, is_written_again
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG
-from ddcli.store.tables.endings import TEXTS, name_of_kind
+from ddcli.store.tables.input_path import TEXTS, name_of_kind
 from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:

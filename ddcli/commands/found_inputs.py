@@ -16,8 +16,14 @@ from ddcli.sources.inference import events_of, first_objects, first_rows, images
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.column_types import FoundColumns, first_is_row, look_of, widest
 from ddcli.store.tables.compression import UTF_8, east_asian, unpacked, wrong_encoding
-from ddcli.store.tables.endings import CSV, EXCEL, NDJSON, bare, name_of_kind
-from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
+from ddcli.store.tables.input_path import (
+    CSV,
+    EXCEL,
+    NDJSON,
+    ONLY_WHERE_NAMED,
+    bare,
+    name_of_kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -221,7 +221,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
 
 
 def _withdrawn(consumed: Iterable[InputFile], keys: frozenset[str]) -> list[InputFile]:
-    """Return files taken in, some of which are withdrawn."""
+    """Return files that were taken in, marked as withdrawn where they have these keys."""
     left = (file for file in consumed if file.key not in keys or not file.forgotten)
     return [replace(file, withdrawn=True) if file.key in keys else file for file in left]
 

@@ -44,7 +44,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
-from ddcli.store.tables.endings import TEXTS, name_of_kind
+from ddcli.store.tables.input_path import TEXTS, name_of_kind
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import format_frontier

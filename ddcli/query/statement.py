@@ -45,8 +45,7 @@ from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import shown_doubt
-from ddcli.store.tables.endings import CSV, TEXTS, bare, name_of_kind
-from ddcli.store.tables.input_path import NothingFound
+from ddcli.store.tables.input_path import CSV, TEXTS, NothingFound, bare, name_of_kind
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.texts import format_time, parse_time
 

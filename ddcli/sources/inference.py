@@ -23,15 +23,15 @@ from ddcli.store.log.schema import LogSchema, PinnedColumns, columns_from_paths,
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
-from ddcli.store.tables.endings import (
+from ddcli.store.tables.input_path import (
     CSV,
     EXCEL,
     NDJSON,
     TEXTS,
     bare,
     name_of_kind,
+    types_of_partitions,
 )
-from ddcli.store.tables.input_path import types_of_partitions
 from ddcli.store.tables.wider_types import wider
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from ddcli.store.log.pieces import ConsumedRange, Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.log.writer import in_columns
-from ddcli.store.tables.endings import NDJSON, name_of_kind
+from ddcli.store.tables.input_path import NDJSON, name_of_kind
 from ddcli.store.texts import SECONDS, format_time
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from ddcli.store.log.schema import (
     schema_of,
     united_columns,
 )
-from ddcli.store.tables.endings import PARQUET
 from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
+from ddcli.store.tables.input_path import PARQUET
 from ddcli.store.texts import format_frontier, format_time
 
 if TYPE_CHECKING:

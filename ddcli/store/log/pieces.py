@@ -21,7 +21,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Columns
 from ddcli.engine.times import less_equal
-from ddcli.store.tables.endings import PARQUET
+from ddcli.store.tables.input_path import PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -17,8 +17,7 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.moments import iso
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
-from ddcli.store.tables.endings import CSV, TEXTS, name_of_kind
-from ddcli.store.tables.input_path import named_by, partition_of
+from ddcli.store.tables.input_path import CSV, TEXTS, name_of_kind, named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
 
 if TYPE_CHECKING:

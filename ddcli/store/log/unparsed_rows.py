@@ -16,8 +16,8 @@ from ddcli.store.formats.base import BadRow
 from ddcli.store.log.pieces import CHUNK
 from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64
-from ddcli.store.tables.endings import CSV, EXCEL, NDJSON
 from ddcli.store.tables.files import FAILING
+from ddcli.store.tables.input_path import CSV, EXCEL, NDJSON
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ from ddcli.expressions.types import (
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
 from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
-from ddcli.store.tables.endings import (
+from ddcli.store.tables.input_path import (
     AVRO,
     CSV,
     EXCEL,
@@ -39,8 +39,8 @@ from ddcli.store.tables.endings import (
     bare,
     name_of_kind,
     packing_of,
+    types_of_partitions,
 )
-from ddcli.store.tables.input_path import types_of_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -4,7 +4,7 @@
 * column_types: the look of text files: types of columns, options of CSV
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines
-* endings: the kind and the packing of a file, by its name
+* endings: the kind of a file by its name
 * file_identity: the identity of a file that was taken in
 * files: the rows of tables; an error names file and row
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO

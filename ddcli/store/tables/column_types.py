@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.csv_records import opened, records, values_of
-from ddcli.store.tables.endings import bare
+from ddcli.store.tables.input_path import bare
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ddcli.errors import InputError
 from ddcli.store.files.access import fs, naming
-from ddcli.store.tables.endings import PACKINGS, packing_of
+from ddcli.store.tables.input_path import PACKINGS, packing_of
 
 if TYPE_CHECKING:
     from pathlib import Path

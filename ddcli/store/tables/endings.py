@@ -1,51 +1,49 @@
-"""The kind and the packing of a file, by the endings of its name."""
+"""The kind of a file by the ending of its name; a kind is imported when there is a file of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.store.parquet import footers
+from ddcli.store.tables.input_path import AVRO, CSV, EXCEL, ORC, name_of_kind
+from ddcli.store.tables.kinds import Ipc, Kind, Parquet
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-"""The packing of a file, by the last ending of its name."""
-PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
-TEXTS = (CSV, NDJSON, EXCEL)
-"""Kinds of files that have the types of columns from the pipeline."""
-KINDS = {
-    ".arrow": IPC,
-    ".ipc": IPC,
-    ".feather": IPC,
-    ".csv": CSV,
-    ".tsv": CSV,
-    ".ndjson": NDJSON,
-    ".jsonl": NDJSON,
-    ".json": NDJSON,
-}
-KINDS |= dict.fromkeys((".txt", ".dat", ".data"), CSV)
-KINDS |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
+    from ddcli.expressions.csv_dialect import Dialect
+    from ddcli.expressions.types import Schema
+
+TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
+"""The kinds that every file of them is read by alike."""
 
 
-def packing_of(name: str) -> str:
-    """Return the ending of a packed file's name, in small letters; "" for a file that is not packed.
+def kind_of(
+    path: Path,
+    declared: Schema | None,
+    dialect: Dialect,
+    *,
+    nested: bool = False,
+    enveloped: bool = False,
+    rounds: bool = False,
+) -> Kind:
+    """Return the kind of a file of none of `TABLES`; `declared` are the types of the columns that text has, if the pipeline declares any.
 
-    >>> packing_of("a.csv.GZ"), packing_of("a.csv")
-    ('.gz', '')
+    `rounds`: decimals of text with more digits than their column has are rounded, else refused.
     """
-    name = name.lower()
-    return next((ending for ending in PACKINGS if name.endswith(ending)), "")
+    name = name_of_kind(path)
+    if name in (ORC, AVRO):
+        from ddcli.store.tables.whole_files import WHOLE
 
+        return WHOLE[name]
+    columns = footers.columns_of_text(path, declared, dialect)
+    if name == EXCEL:
+        from ddcli.store.tables.whole_files import Workbooks
 
-def bare(name: str) -> str:
-    """Return a name in small letters without the ending of its packing.
+        return Workbooks(columns, rounds=rounds)
+    from ddcli.store.tables.json_kind import Ndjson
+    from ddcli.store.tables.text_kind import Csv
 
-    >>> bare("A.csv.gz"), bare("a.csv")
-    ('a.csv', 'a.csv')
-    """
-    return name.lower().removesuffix(packing_of(name))
-
-
-def name_of_kind(path: Path) -> str:
-    """Return the kind of a file by the ending of its name: Parquet if nothing else."""
-    ending = bare(path.name)
-    return KINDS.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
+    if name == CSV:
+        return Csv(columns, dialect, rounds=rounds)
+    return Ndjson(columns, nested=nested, enveloped=enveloped, rounds=rounds)

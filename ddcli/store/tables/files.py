@@ -35,10 +35,17 @@ from ddcli.store.parquet.footers import (
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED
-from ddcli.store.tables.endings import NDJSON, PARQUET, bare, name_of_kind, packing_of
-from ddcli.store.tables.input_path import Partition, types_of_partitions
+from ddcli.store.tables.endings import TABLES, kind_of
+from ddcli.store.tables.input_path import (
+    NDJSON,
+    PARQUET,
+    Partition,
+    bare,
+    name_of_kind,
+    packing_of,
+    types_of_partitions,
+)
 from ddcli.store.tables.json_values import numbered_lines
-from ddcli.store.tables.kinds import TABLES, kind_of
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store; and the columns that their paths state.
+"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store; and the columns, the kind and the packing that their names state.
 
 The rules are our own: other readers disagree on hidden and temporary names. Columns of paths are Hive partitions, which are directories named `year=2024`, and parts of files' names,
 `people-{day}.csv`. Imports no third-party library.
@@ -23,7 +23,6 @@ from ddcli.store.files.access import fs
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate, tag_of
 from ddcli.store.state.entries import InputFile
-from ddcli.store.tables.endings import PACKINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,6 +112,50 @@ def _table_at(directory: Path) -> LakeTable | None:
     except OSError:
         return None
     return LakeTable(str(directory), METADATA, ICEBERG) if any(name.endswith(SNAPSHOT) for name in names) else None
+
+
+PACKINGS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+"""The packing of a file, by the last ending of its name."""
+PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
+TEXTS = (CSV, NDJSON, EXCEL)
+"""Kinds of files that have the types of columns from the pipeline."""
+KINDS = {
+    ".arrow": IPC,
+    ".ipc": IPC,
+    ".feather": IPC,
+    ".csv": CSV,
+    ".tsv": CSV,
+    ".ndjson": NDJSON,
+    ".jsonl": NDJSON,
+    ".json": NDJSON,
+}
+KINDS |= dict.fromkeys((".txt", ".dat", ".data"), CSV)
+KINDS |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
+
+
+def packing_of(name: str) -> str:
+    """Return the ending of a packed file's name, in small letters; "" for a file that is not packed.
+
+    >>> packing_of("a.csv.GZ"), packing_of("a.csv")
+    ('.gz', '')
+    """
+    name = name.lower()
+    return next((ending for ending in PACKINGS if name.endswith(ending)), "")
+
+
+def bare(name: str) -> str:
+    """Return a name in small letters without the ending of its packing.
+
+    >>> bare("A.csv.gz"), bare("a.csv")
+    ('a.csv', 'a.csv')
+    """
+    return name.lower().removesuffix(packing_of(name))
+
+
+def name_of_kind(path: Path) -> str:
+    """Return the kind of a file by the ending of its name: Parquet if nothing else."""
+    ending = bare(path.name)
+    return KINDS.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
 
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")

@@ -20,7 +20,7 @@ import polars as pl
 from ddcli.engine.kernels.text_syntax import BLANK, LONG, ROWS
 from ddcli.expressions.json_text import Digits, written
 from ddcli.expressions.moments import FIRST_DAY, LAST_DAY
-from ddcli.store.tables.endings import NDJSON
+from ddcli.store.tables.input_path import NDJSON
 from ddcli.store.tables.json_values import (
     ExactColumns,
     has_mark,

@@ -23,7 +23,7 @@ import numpy as np
 from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, MOST_DIGITS, SHORT_EXPONENT, hash_of
 from ddcli.store.tables.compression import UTF_8, Damage, is_padded, unpacked
 from ddcli.store.tables.csv_records import not_text, opened
-from ddcli.store.tables.endings import bare, packing_of
+from ddcli.store.tables.input_path import bare, packing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

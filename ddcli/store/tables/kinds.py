@@ -20,15 +20,15 @@ from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import Damage
-from ddcli.store.tables.endings import AVRO, CSV, EXCEL, IPC, ORC, PARQUET, name_of_kind
+from ddcli.store.tables.input_path import (
+    IPC,
+    PARQUET,
+)
 from ddcli.store.tables.wider_types import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from ddcli.expressions.csv_dialect import Dialect
-    from ddcli.expressions.types import Schema
 
 
 DEEPEST = 100
@@ -251,38 +251,3 @@ def _first_outside(array: Any, least: int, most: int) -> int | None:
     outside = compute.or_(compute.less(numbers, least), compute.greater(numbers, most))
     row: int = compute.index(outside, value=True).as_py()
     return row if row >= 0 else None
-
-
-TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
-"""The kinds that every file of them is read by alike."""
-
-
-def kind_of(
-    path: Path,
-    declared: Schema | None,
-    dialect: Dialect,
-    *,
-    nested: bool = False,
-    enveloped: bool = False,
-    rounds: bool = False,
-) -> Kind:
-    """Return the kind of a file of none of `TABLES`; `declared` are the types of the columns that text has, if the pipeline declares any.
-
-    `rounds`: decimals of text with more digits than their column has are rounded, else refused.
-    """
-    name = name_of_kind(path)
-    if name in (ORC, AVRO):
-        from ddcli.store.tables.whole_files import WHOLE
-
-        return WHOLE[name]
-    columns = footers.columns_of_text(path, declared, dialect)
-    if name == EXCEL:
-        from ddcli.store.tables.whole_files import Workbooks
-
-        return Workbooks(columns, rounds=rounds)
-    from ddcli.store.tables.json_kind import Ndjson
-    from ddcli.store.tables.text_kind import Csv
-
-    if name == CSV:
-        return Csv(columns, dialect, rounds=rounds)
-    return Ndjson(columns, nested=nested, enveloped=enveloped, rounds=rounds)

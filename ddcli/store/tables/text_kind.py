@@ -38,7 +38,7 @@ from ddcli.store.tables.csv_records import (
     refuse_encoding,
     refuse_long_names,
 )
-from ddcli.store.tables.endings import CSV, IPC, NDJSON, PARQUET
+from ddcli.store.tables.input_path import CSV, IPC, NDJSON, PARQUET
 from ddcli.store.tables.json_values import is_read_by_polars
 from ddcli.store.tables.kinds import Kind, lazy_frame
 from ddcli.store.tables.text_syntax import BLOCK, Syntax, judge_csv

@@ -35,7 +35,7 @@ from ddcli.store.tables.compression import (
     unpacked,
 )
 from ddcli.store.tables.csv_records import delimiter_name, has_bare_quote, records
-from ddcli.store.tables.endings import packing_of
+from ddcli.store.tables.input_path import packing_of
 from ddcli.store.tables.json_values import ExactColumns, has_mark, is_values, numbered_lines
 
 if TYPE_CHECKING:
