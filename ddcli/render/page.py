@@ -308,20 +308,14 @@ def _details(drawing: Drawing, whole: Folded) -> str:
         plain = " ".join(meaning(each.kind, each.work))
         description = "".join(f"<p>{markup(line)}</p>" for line in each.says)
         description += f'<p class="meaning">{markup(plain)}</p>'
-        facts = [
-            ("reads", ", ".join(_title_of(view, numbers, source) for source in each.inputs)),
-            ("read by", ", ".join(_title_of(view, numbers, reader) for reader in each.readers)),
-            ("columns", ", ".join(f"{column} {kind}" for column, kind in each.columns.items())),
-        ]
+        held = None
         if each.held:
-            files = f"{each.held.files} {plural(each.held.files, 'file')}"
-            facts.append(("state", f"{each.held.rows:,} rows, {size_of(each.held.bytes)} in {files}"))
-        if each.estimated is not None:
-            facts.append(("expected", f"{each.estimated:,} rows out of the last run"))
-        rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
+            held = f"{each.held.rows:,} rows, {size_of(each.held.bytes)} in {each.held.files} {plural(each.held.files, 'file')}"
+        expected = None if each.estimated is None else f"{each.estimated:,} rows out of the last run"
+        facts = _facts(each, lambda name: _title_of(view, numbers, name), state=held, expected=expected)
         head = markup(each.kind) + (f" <b>{markup(names)}</b>" if names else "")
         parts.append(
-            f'<section data-of="operators" data-n="{at}" hidden><h3>{head}</h3>{description}<dl>{rows}</dl>{_history(view, each)}</section>'
+            f'<section data-of="operators" data-n="{at}" hidden><h3>{head}</h3>{description}{facts}{_history(view, each)}</section>'
         )
     return "".join([*parts, "</aside>"])
 
@@ -330,14 +324,8 @@ def _unfolding(view: View, whole: Folded, at: int) -> str:
     """Return the details of a collection, with a button that unfolds it, and one for each of its operators."""
     box, numbers = whole.view.operators[at], whole.operators[at]
     names = {each.id: " ".join(each.names) for each in whole.view.operators}
-    facts = [
-        ("reads", ", ".join(names[source] for source in box.inputs)),
-        ("read by", ", ".join(names[reader] for reader in box.readers)),
-        ("columns", ", ".join(f"{column} {kind}" for column, kind in box.columns.items())),
-    ]
-    if box.held:
-        facts.append(("state", f"{box.held.rows:,} rows, {size_of(box.held.bytes)}"))
-    rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
+    held = f"{box.held.rows:,} rows, {size_of(box.held.bytes)}" if box.held else None
+    facts = _facts(box, names.__getitem__, state=held)
     places = {each.id: number for number, each in enumerate(view.operators)}
     listed = "".join(
         f'<li><button type="button" data-n="{number}">{markup(_title_of(view, places, view.operators[number].id))}</button></li>'
@@ -345,7 +333,15 @@ def _unfolding(view: View, whole: Folded, at: int) -> str:
     )
     unfold = f'<button type="button" data-all="{" ".join(map(str, numbers))}">Unfold its operators</button>'
     head = f"{markup(box.kind)} <b>{markup(', '.join(box.names))}</b>"
-    return f'<section data-of="collections" data-n="{at}" hidden><h3>{head}</h3><p>{unfold}</p><dl>{rows}</dl><ol>{listed}</ol></section>'
+    return f'<section data-of="collections" data-n="{at}" hidden><h3>{head}</h3><p>{unfold}</p>{facts}<ol>{listed}</ol></section>'
+
+
+def _facts(box: OperatorView, title: Callable[[str], str], **more: str | None) -> str:
+    """Return the list of what a box reads, what reads it, and its columns, and more facts; an empty one is left out."""
+    columns = ", ".join(f"{column} {kind}" for column, kind in box.columns.items())
+    facts = {"reads": ", ".join(map(title, box.inputs)), "read by": ", ".join(map(title, box.readers))}
+    listed = (facts | {"columns": columns} | more).items()
+    return f"<dl>{''.join(f'<dt>{name}</dt><dd>{markup(value)}</dd>' for name, value in listed if value)}</dl>"
 
 
 def _title_of(view: View, numbers: dict[str, int], name: str) -> str:

@@ -120,41 +120,6 @@ def pick_values(
     return o
 
 
-@kernel("BMVVUUM")
-def read_columns(
-    data: np.ndarray,
-    pages: np.ndarray,
-    forms: np.ndarray,
-    lanes: np.ndarray,
-    values: np.ndarray,
-    levels: np.ndarray,
-    out: np.ndarray,
-) -> int:
-    """Write all rows of some columns, whose pages come one column after the other; a column whose lane is negative is skipped.
-
-    Returns the number of pages read, or -1 where a page can't be read or the columns differ in their number of rows.
-    """
-    page = 0
-    for c in range(min(forms.size, lanes.size)):
-        form = forms[c]
-        width = 2 if form & FLAGGED or form >> WIDTH > 0 else 1
-        if lanes[c] + width > out.shape[1]:
-            return -1
-        o = 0
-        while o < out.shape[0]:
-            if page == pages.shape[0] or pages[page, 2] < 1 or pages[page, 2] > out.shape[0] - o:
-                return -1
-            count = pages[page, 2]
-            if lanes[c] >= 0:
-                if read_page(data, pages, page, count, form, values, levels) < 0:
-                    return -1
-                for i in range(count):
-                    write_lanes(data, values, levels, i, form, out, o + i, lanes[c])
-            o += count
-            page += 1
-    return page
-
-
 @kernel("BMVVUVVi")
 def pick_texts(
     data: np.ndarray,

@@ -17,7 +17,7 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels.gather import ranges_with_keys
 from ddcli.engine.kernels.page_headers import END, HEADER, SIZE, VALUES, walk_pages
 from ddcli.engine.kernels.page_values import OTHER
-from ddcli.engine.kernels.pages import read_columns
+from ddcli.engine.kernels.pages import pick_values
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
@@ -25,7 +25,7 @@ from ddcli.errors import StateError
 from ddcli.store.batch import file
 from ddcli.store.batch.file import BatchFile, BatchLayout, in_byte_order
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
-from ddcli.store.batch.paged_rows import PagedRows
+from ddcli.store.batch.paged_rows import NOTHING, PagedRows
 from ddcli.store.batch.row_group_file import column_of, stored_order
 from ddcli.store.parquet.row_groups import MAGIC
 from ddcli.store.state.contents import batch_path
@@ -61,10 +61,13 @@ def read_lanes(data: bytes, layout: BatchLayout, rows: int) -> Matrix | None:
     table[1:, 0] = found[:-1, END]
     table[:, 0] += found[:, HEADER]
     table[:, 1], table[:, 2] = found[:, END], found[:, VALUES]
-    lanes = np.array([layout.stored[name][0] if name in layout.stored else -1 for name in names])
     scratch, matrix = np.empty((2, min(rows, file.PAGE)), np.uint64), np.empty((rows, layout.width), np.int64)
-    forms = np.array([column.form for column in columns])
-    return matrix if read_columns(content, table, forms, lanes, *scratch, matrix) == pages else None
+    for column, part in zip(columns, np.split(table, len(columns)), strict=True):
+        if column.name in layout.stored:
+            lane, *_ = layout.stored[column.name]
+            if pick_values(content, part, NOTHING, NOTHING, *scratch, matrix, lane, column.form) != rows:
+                return None
+    return matrix
 
 
 PART = 1 << 17

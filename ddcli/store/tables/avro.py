@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import polars as pl
 
 from ddcli.errors import InputError, first_line
+from ddcli.store.parquet.row_groups import number_bytes
 from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def read_header(file: BinaryIO) -> AvroHeader:
     other_schema = {"type": "record", "name": "row", "fields": fields}
     parts = {**entries, SCHEMA: json.dumps(other_schema).encode()}
     written = b"".join(_sized(name.encode()) + _sized(value) for name, value in parts.items())
-    return MAGIC + _long_bytes(len(parts)) + written + b"\0" + sync, columns
+    return MAGIC + number_bytes(len(parts)) + written + b"\0" + sync, columns
 
 
 def _column(name: str, kind: Any, known: dict[str, Any]) -> tuple[AvroColumn, Any]:
@@ -194,17 +195,8 @@ def _long(file: BinaryIO) -> int:
             raise _refused(NOT_WHOLE.format("its header ends too early"))
 
 
-def _long_bytes(value: int) -> bytes:
-    value = value << 1
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
-
-
 def _sized(data: bytes) -> bytes:
-    return _long_bytes(len(data)) + data
+    return number_bytes(len(data)) + data
 
 
 TIME_HINT = "a time lies from 00:00:00 until before 24:00:00: correct the value, or leave the column out of the declared `columns`"
