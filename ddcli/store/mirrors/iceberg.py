@@ -26,7 +26,7 @@ from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyiceberg.manifest import DataFile, ManifestEntry
@@ -162,9 +162,7 @@ class IcebergSource(TableSource):
     def _piece(self, task: _DataFile, *, compared: bool) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
         columns = self._columns(task) if compared else None
-        return FileRows(
-            lambda: self._plainly(task) or self._read([task]), least, largest, columns, task.file.record_count
-        )
+        return FileRows(lambda: self._file(task), least, largest, columns, task.file.record_count)
 
     def _columns(self, task: _DataFile) -> PieceColumns | None:
         """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
@@ -253,6 +251,10 @@ class IcebergSource(TableSource):
             for batch in self._scanned([_DataFile(file)], names)
         ]
         return pl.concat([pl.DataFrame(schema=kinds), *found]).unique()
+
+    def _file(self, task: _DataFile) -> Iterable[pl.DataFrame]:
+        """Return the rows of a data file."""
+        return self._plainly(task) or self._read([task])
 
     def _plainly(self, task: _DataFile, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
         """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None if pyiceberg has to read it.
