@@ -20,8 +20,11 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
+from ddcli.errors import InputError
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
+from ddcli.expressions.stage import FusedSteps
+from ddcli.expressions.tree import Column, MapStep
 from ddcli.expressions.types import no_column
 from ddcli.plan import joins, logical, physical, windows
 from ddcli.plan.memo import MemoizedCalls
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Frontier, Time
+    from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import Node, Values
     from ddcli.provenance.slices import Slices
@@ -52,7 +56,7 @@ EXACT = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64
 
 
 class KeySet:
-    """The values that a column may have, in place of one value: the other side's keys, at any time up to the question's.
+    """The values that a column may have, in place of one value, null too if it is among them: the other side's keys, at any time up to the question's.
 
     It equals itself alone, in `repr` too.
     """
@@ -77,6 +81,7 @@ class Restrictions:
     ) -> None:
         self._read, self._results = read, results
         self._keys: dict[tuple[str, str, str], KeySet | None] = {}
+        self._restricted: dict[tuple[str, str], list[Values]] = {}
         self.sources: dict[str, list[Values]] = {}
         left: list[tuple[Node, Values]] = [(node, values)]
         seen: set[tuple[str, str]] = set()
@@ -98,19 +103,32 @@ class Restrictions:
 
     def _restriction(self, node: Node, values: Values) -> list[Values]:
         """Return the restriction of each input, with the keys of a join's restricted side for its other side."""
+        at = node.fingerprint, _text(values)
+        if at not in self._restricted:
+            self._restricted[at] = self._restrict(node, values)
+        return self._restricted[at]
+
+    def _restrict(self, node: Node, values: Values) -> list[Values]:
         if isinstance(node, MemoizedCalls) and self._results is not None:
             return [self._results.arguments(node, values)]
         found = [_plain(each) for each in node.restriction(values)]
         if self._read is None:
+            return found
+        if isinstance(node.computed, MapStep):
+            (child,) = node.inputs
+            for name, expression in node.computed.columns:
+                known = self._evaluated(child, found[0], expression) if name in values else None
+                if known is not None and known[0].name not in found[0]:
+                    taken, results = known
+                    has = _has(results.name, values[name], expression.type)
+                    found[0] |= {taken.name: KeySet(taken.filter(results.to_frame().select(has).to_series()))}
             return found
         if isinstance(node, logical.Upsert | logical.Snapshots):
             return [self._of_keys(node.inputs[0], node.key, values, found[0])]
         if isinstance(node, windows.Window) and self._results is None:
             (child,) = node.inputs
             given = {name: value for name, value in values.items() if name in child.schema}
-            # A null is no key, but a partition.
-            by = [name for name in node.by if not child.schema[name].nullable]
-            return [self._of_keys(child, by, given, found[0])]
+            return [self._of_keys(child, node.by, given, found[0])]
         if not isinstance(node, joins.BinaryNode) or not node.read_by:
             return found
         if not node.requires_partner:
@@ -122,7 +140,8 @@ class Restrictions:
                 kinds = node.inputs[here].schema[own].required(), node.inputs[other].schema[theirs].required()
                 if kinds[0] == kinds[1] and str(kinds[0]) in EXACT:
                     keys = self._values(node.inputs[here], found[here], own)
-                    found[other] |= {theirs: keys} if keys is not None else {}
+                    if keys is not None:  # null is no key
+                        found[other] |= {theirs: KeySet(keys.values.drop_nulls()) if keys.values.null_count() else keys}
             break
         return found
 
@@ -135,7 +154,7 @@ class Restrictions:
         return found
 
     def _values(self, node: Node, values: Values, column: str) -> KeySet | None:
-        """Return values among which are all that the column has in the node's records with the `values`, at any time; None if none are known."""
+        """Return values among which are all that the column has in the node's records with the `values`, at any time, null too; None if none are known."""
         at = node.fingerprint, _text(values), column
         if at not in self._keys:
             self._keys[at] = self._sought(node, values, column)
@@ -155,11 +174,32 @@ class Restrictions:
             parts = [self._values(child, values, column) for child in node.inputs]
             known = [each.values for each in parts if each is not None]
             return KeySet(pl.concat(known).unique()) if len(known) == len(parts) else None
+        if isinstance(node.computed, MapStep) and column in (computed := dict(node.computed.columns)):
+            evaluated = self._evaluated(node.inputs[0], self._restriction(node, values)[0], computed[column])
+            if evaluated is not None:
+                return KeySet(evaluated[1].unique())
         origins = node.column_origins().get(column, [])[:1]
         if not origins or (isinstance(node, joins.BinaryNode) and node.is_outer):
             return None
         ((which, own),) = origins
         return self._values(node.inputs[which], self._restriction(node, values)[which], own)
+
+    def _evaluated(self, rows: Node, values: Values, expression: Expression) -> tuple[pl.Series, pl.Series] | None:
+        """Return the values of the only column that an expression reads, in records with the `values`, and its results; None if they aren't known."""
+        kinds = {own: rows.schema[own] for own in expression.columns()}
+        exact = all(str(kind.required()) in EXACT for kind in (*kinds.values(), expression.type))
+        if len(kinds) != 1 or isinstance(expression, Column) or not exact:
+            return None
+        ((own, kind),) = kinds.items()
+        keys = self._values(rows, values, own)
+        if keys is None:
+            return None
+        given = keys.values.alias(own).cast(kind.to_polars())
+        try:
+            found = FusedSteps(kinds, (MapStep((("result", expression),)),)).run(given.to_frame())
+        except InputError:
+            return None
+        return given, found.frame["result"]
 
 
 def _plain(values: Values) -> Values:
@@ -201,7 +241,7 @@ class Inputs(WholeInputs):
         return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
 
     def keys(self, upper: Frontier) -> Callable[[logical.Source, Values, str], KeySet | None]:
-        """Return the reader of the different values of a column before a frontier, without null, which is no key; it returns None if there are too many."""
+        """Return the reader of the different values of a column before a frontier, null too; it returns None if there are too many."""
 
         def read(source: logical.Source, values: Values, column: str) -> KeySet | None:
             reader, names = self.readers[source.name], list(dict.fromkeys([*values, column]))
@@ -213,7 +253,7 @@ class Inputs(WholeInputs):
                 if sum(map(len, found)) > MOST_KEYS:
                     return None
             kind = source.schema[column].to_polars()
-            return KeySet(pl.concat([pl.Series(column, [], dtype=kind), *found]).drop_nulls().unique())
+            return KeySet(pl.concat([pl.Series(column, [], dtype=kind), *found]).unique())
 
         return read
 
@@ -298,7 +338,7 @@ def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None, schema: Sch
 def _has(name: str, value: Any, kind: Type) -> pl.Expr:
     """Return the condition that a column has a value, or one of some keys."""
     if isinstance(value, KeySet):
-        return pl.col(name).is_in(value.values.implode())
+        return pl.col(name).is_in(value.values.implode(), nulls_equal=True)
     return pl.col(name).eq_missing(literal(value, kind) if isinstance(value, Fine) else pl.lit(value))
 
 

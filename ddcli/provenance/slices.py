@@ -207,15 +207,18 @@ class Slices:
 
     def returned(self, node: MemoizedCalls, values: Values, column: str) -> KeySet:
         """Return the values of a column in the records with these values that a function returned."""
-        return KeySet(self._with(node, values)[f"${column}"].drop_nulls().unique())
+        return KeySet(self._with(node, values)[f"${column}"].unique())
 
     def _with(self, node: MemoizedCalls, values: Values) -> pl.DataFrame:
         """Return the calls of a function that returned records with some values."""
         found = self.results(node)
         for name, value in values.items():
             column = pl.col(f"${name}")
-            given = isinstance(value, KeySet)
-            found = found.filter(column.is_in(value.values.implode()) if given else column.eq_missing(pl.lit(value)))
+            several = isinstance(value, KeySet)
+            equal = (
+                column.is_in(value.values.implode(), nulls_equal=True) if several else column.eq_missing(pl.lit(value))
+            )
+            found = found.filter(equal)
         return found
 
 

@@ -524,14 +524,18 @@ def test_a_running_total_is_explained_by_the_nearest_rows_before_it(shop):
     assert record["updates"] == 20
 
 
-@pytest.mark.parametrize(("kind", "city", "read"), [("string", "c1", 12), ("string?", "", 60)])
-def test_a_window_asked_for_by_a_row_reads_the_rows_of_its_partition(shop, kind, city, read):
-    """Found through the join; a null partition is found among all rows."""
+@pytest.mark.parametrize(
+    ("by", "read", "before"),
+    [("city", 12, 36), ("upper(city)", 12, 36), ("coalesce(city, 'C1')", 12, 36), ("coalesce(city, '') || c", 60, 31)],
+)
+@pytest.mark.parametrize(("kind", "city"), [("string", "c1"), ("string?", "")])
+def test_a_window_asked_for_by_a_row_reads_the_rows_of_its_partition(shop, kind, city, by, read, before):
+    """Found through the join, also those of a null partition; by an expression, if that reads one column."""
     shop.write(
         "p.yaml",
         "name: p\ninputs:\n  o: {path: o.csv, format: append, columns: {id: int64, c: int64, n: int64}}\n"
         f"  c: {{path: c.csv, format: append, columns: {{c: int64, city: {kind}}}}}\ncollections:\n"
-        "  w: {sql: 'select id, sum(n) over (partition by city order by id rows 1 preceding) as s from o join c using (c)'}\n"
+        f'  w: {{sql: "select id, sum(n) over (partition by {by} order by id rows 1 preceding) as s from o join c using (c)"}}\n'
         "outputs: {w: out/}\n",
     )
     shop.write("o.csv", "id,c,n\n" + "".join(f"{at},{at % 10},{at}\n" for at in range(50)))
@@ -540,8 +544,8 @@ def test_a_window_asked_for_by_a_row_reads_the_rows_of_its_partition(shop, kind,
     )
     answer = asked(shop, "p.yaml", "w", "id=41")
     (record,) = answer["records"]
-    assert (record["record"], record["checked"], answer["read"]) == ({"id": 41, "s": 41 + 36}, True, read)
-    assert {leaf["record"]["id"] for leaf in leaves(record["reason"]) if "id" in leaf["record"]} == {41, 36}
+    assert (record["record"], record["checked"], answer["read"]) == ({"id": 41, "s": 41 + before}, True, read)
+    assert {leaf["record"]["id"] for leaf in leaves(record["reason"]) if "id" in leaf["record"]} == {41, before}
 
 
 PLACED = """\
