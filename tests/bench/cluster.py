@@ -177,17 +177,20 @@ def figures(rows: int, cluster: Cluster, kept: int = 0) -> Figures:
     files = writers + (batches if size > ALONE else writers * math.ceil(of_task * size / FULL))
     if of_task >= DENSE:  # the manifest names the indices, and has a bit for each batch of the list before that is gone
         row = Segment("000000012-0a1b2c3d-1234-9999.json", 99_999, "0a1b2c3d", of_task).to_row()
-        manifest, lists = writers * len(segment_bytes([row])) + batches / 4, 1
+        manifest, lists, unnamed = writers * len(segment_bytes([row])) + batches / 4, 1, 0
     else:  # a batch is new in a list, and as many others are written again at most
         listed = batches + min(most_again(batches), batches)
         manifest, lists = listed * len(list_bytes(_listed(_batches(SAMPLE)))) / SAMPLE, math.ceil(listed / MOST)
+        unnamed = writers
     received, held = result_bytes(of_task)
     of_stage, written = writers // STAGES, SHARE * PACKED * WIDTH * LANE * rows
     outputs, joins = (OUTPUTS * count for count in output_files(written / OUTPUTS, of_stage))
-    # Of a change those files go that it has merged. Each file of an output is copied to its name and removed, and so is each that another was made of.
-    requests = lists + (files if kept else 0) + 2 * outputs + OUTPUTS * of_stage
+    # Of a change those files go that it has merged, and indices that the manifest does not name: a page to a request. Each file of an output is copied to its
+    # name and removed, and so is each that another was made of.
+    gone = (files if kept else 0) + unnamed
+    requests = lists + math.ceil(gone / PAGE) + 2 * outputs + OUTPUTS * of_stage
     # After a load the names of all files are listed, page by page; else those of tasks' files, of which each directory has few.
-    pages = math.ceil(batches / PAGE) if not kept else 2 + OUTPUTS
+    pages = math.ceil(files / PAGE) if not kept else 2 + OUTPUTS
     return Figures(
         count,
         cut.passes,
