@@ -101,7 +101,7 @@ def merge(name: str, pipeline: Path, state: Path | None, dry_run: bool, if_locke
     """Bring the changes of the branch NAME to PIPELINE with a run, in one commit, and drop the branch.
 
     The changes are added files, withdrawn files, and the edit of the branch's file, which main's file gets.
-    Results are not merged: main recomputes them from its present inputs. Added files stay where they are.
+    Results are not merged: main recomputes them from its present inputs. Added files stay where they are. Exits with 75, with nothing done, while a run holds the branch or main.
 
     It is a conflict if main, too, has changed a file, a key of an input with a key, or the pipeline file since the branch began. If there are conflicts,
     the command lists them, exits with 1, and writes nothing.

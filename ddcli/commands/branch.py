@@ -28,6 +28,7 @@ from ddcli.sources.readers import in_files, open_logs
 from ddcli.spec.file import branch_file, read_text
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import locked
 from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import natural
 from ddcli.store.mirrors.mirror import link_mirror, mirror_of
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import Spec
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock import IfLocked, Lock, ObjectLock
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
@@ -142,12 +143,30 @@ def merge(
     """Take the changes of a branch into main with its next run, in one commit, and drop the branch; return its changes, the conflicts, and the summary of that run.
 
     With conflicts, and in a dry run, nothing is written. Should the process die, the branch is there as long as it is not merged: the merge is repeated, and what was done is not done again.
+    No run of the branch comes between, as its changes would be dropped with it. Raises LockedError (75) while a run holds the branch or main.
     """
     request = read_request(pipeline, state, say=say)
     directory = find_branch(request.state, name)
-    changes, base, manifest = _changes(request, name, directory), base_of(directory), newest_of(request)
-    conflicts = find_conflicts(request, manifest, base, changes)
+    changes = _changes(request, name, directory)
+    conflicts = find_conflicts(request, newest_of(request), base_of(directory), changes)
     if conflicts or dry_run:
+        return changes, conflicts, None
+    with locked(directory, Files(), if_locked) as lock:
+        return _merged(request, name, state, if_locked, lock, say)
+
+
+def _merged(
+    request: Request,
+    name: str,
+    state: Path | None,
+    if_locked: IfLocked,
+    lock: Lock | ObjectLock,
+    say: Callable[[str], None],
+) -> tuple[BranchChanges, list[Conflict], RunSummary | None]:
+    """Merge a branch whose lock is held."""
+    pipeline, directory = request.spec.path, find_branch(request.state, name)
+    changes, base, manifest = _changes(request, name, directory), base_of(directory), newest_of(request)
+    if conflicts := find_conflicts(request, manifest, base, changes):
         return changes, conflicts, None
 
     def check(now: Manifest | None) -> None:
@@ -181,7 +200,7 @@ def merge(
         if text != before and newest_of(request) == manifest:
             Files().put(pipeline, before.encode())
         raise
-    _drop(request, name, if_locked, say)
+    _drop(request, name, if_locked, say, lock)
     return changes, [], summary
 
 
@@ -196,9 +215,12 @@ def drop(
     return _drop(read_request(pipeline, state), name, if_locked, say)
 
 
-def _drop(request: Request, name: str, if_locked: IfLocked, say: Callable[[str], None]) -> int:
+def _drop(
+    request: Request, name: str, if_locked: IfLocked, say: Callable[[str], None], lock: Lock | ObjectLock | None = None
+) -> int:
     """Remove a branch of a pipeline, as its file was when the request was read."""
-    count = end_branch(request.state, name, partial(_places, at_branch(request.spec, name), request.base), if_locked)
+    places = partial(_places, at_branch(request.spec, name), request.base)
+    count = end_branch(request.state, name, places, if_locked, lock)
     pipeline = request.spec.path
     file = branch_file(pipeline, name)
     same = file.exists() and read_text(file) == read_text(pipeline)

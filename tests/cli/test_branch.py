@@ -5,14 +5,18 @@ import shutil
 from collections import Counter
 from contextlib import contextmanager, suppress
 from unittest import mock
+from unittest.mock import Mock
 
 import pytest
 
+from ddcli.commands import branch
 from ddcli.commands.branch import begin, branches, drop, merge
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spec.file import branch_file
+from ddcli.store.files import lock
 from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import take_lock
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.state.upkeep import compact_state, verify
@@ -321,6 +325,32 @@ def test_added_files_that_main_would_read_in_another_order_are_a_conflict(shop, 
     assert shop("run", "p@q.yaml", "--without", "a.csv", "--with", "people+=zz.csv").code == 0
     assert shop("branch", "merge", "q", "p.yaml").code == 0
     assert contents(shop.folder / "out") == {(1, "c"): 1, (2, "czz.csv"): 1} != expected
+
+
+def test_a_merge_and_a_run_of_the_branch_come_one_after_the_other(branched, monkeypatch):
+    """Else the run's changes would be dropped with the branch. A merge that is refused has done nothing; one that waits takes in what the run has changed."""
+    shop, base = branched, branched.folder
+    shop.write("fix.csv", "person,amount\n2,100\n")
+    shop.write("shop@q4.yaml", TEXT.replace(">= 2", ">= 6"))
+    (directory,) = (base / ".dd/shop/branches").iterdir()
+    own = [base / name for name in ("out", ".dd/shop/manifest", "shop.yaml")]
+    before, held = files(*own), take_lock(directory, Files())
+    refused = shop("branch", "merge", "q4", "shop.yaml")
+    assert (refused.code, "--if-locked wait" in refused.err, files(*own)) == (75, True, before)
+
+    def waits(_seconds):
+        held.release()
+        assert shop("run", "shop@q4.yaml", "--apply", "--with", "sales+=fix.csv").code == 0
+
+    def runs(*given, **options):
+        assert shop("run", "shop@q4.yaml", "--without", "fix.csv").code == 75
+        return run(*given, **options)
+
+    monkeypatch.setattr(lock, "time", Mock(sleep=waits))
+    monkeypatch.setattr(branch, "run", runs)
+    assert shop("branch", "merge", "q4", "shop.yaml", "--if-locked", "wait").code == 0
+    assert contents(base / "out") == {("b", 107, 2): 1}
+    assert not directory.exists()
 
 
 @pytest.mark.parametrize("end", ["merge", "drop"])

@@ -232,12 +232,12 @@ def take_lock(
 
 
 @contextmanager
-def locked(directory: Path, files: Files) -> Iterator[None]:
-    """Make a directory and hold its lock for a moment; other processes that want it wait."""
+def locked(directory: Path, files: Files, if_locked: IfLocked = "wait") -> Iterator[Lock | ObjectLock]:
+    """Make a directory and hold its lock for a while."""
     files.make_directory(directory)
-    lock = take_lock(directory, files, "wait")
+    lock = take_lock(directory, files, if_locked)
     try:
-        yield
+        yield lock
     finally:
         lock.release()
 

@@ -147,8 +147,12 @@ def base_of(directory: Path) -> Manifest:
         ) from None
 
 
-def end_branch(state: Path, name: str, places: Places, if_locked: IfLocked) -> int:
+def end_branch(
+    state: Path, name: str, places: Places, if_locked: IfLocked, lock: Lock | ObjectLock | None = None
+) -> int:
     """Remove the states of a name below a main state, with their outputs, and the hold on main; return how many files were removed, the hold among them.
+
+    The caller may hold the `lock` of one of them.
 
     The hold goes last: until then main keeps the files, so an interrupted removal can be repeated.
     """
@@ -161,7 +165,8 @@ def end_branch(state: Path, name: str, places: Places, if_locked: IfLocked) -> i
         outputs = {**places(directory), **(output_paths(directory, manifest) if manifest else {})}
         find = partial(find_removal, directory, manifest, outputs)
         found = find()
-        remove(found, find, if_locked=if_locked)
+        own = lock if lock is not None and lock.path.parent == directory else None
+        remove(found, find, if_locked=if_locked, lock=own)
         count += found.count
     if find_hold(state, BRANCH_HOLD + name) is not None:
         release(state, BRANCH_HOLD + name, Files())

@@ -109,7 +109,7 @@ def check_name(name: str) -> str:
     return named(CONSUMER, name)
 
 
-def consuming(state: Path, files: Files) -> AbstractContextManager[None]:
+def consuming(state: Path, files: Files) -> AbstractContextManager[object]:
     """Keep others from changing consumers for a moment."""
     return locked(state / CONSUMERS, files)
 

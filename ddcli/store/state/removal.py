@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock import IfLocked, Lock, ObjectLock
     from ddcli.store.state.manifest import Manifest
 
 
@@ -234,15 +234,17 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
     return Removal(directory, files, found, left, readers)
 
 
-def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked = "fail") -> None:
-    """Remove the files that were `shown`; `find` lists them again, under the lock.
+def remove(
+    shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked = "fail", lock: Lock | ObjectLock | None = None
+) -> None:
+    """Remove the files that were `shown`; `find` lists them again, under the state's lock, which the caller may hold.
 
     Raises LockedError while a run holds the state, StateError if the files are others by now.
     """
     files = Files()
     with ExitStack() as held:
-        if fs(shown.state).is_dir():
-            held.callback(take_lock(shown.state, files, if_locked).release)
+        if lock is not None or fs(shown.state).is_dir():
+            held.callback((lock or take_lock(shown.state, files, if_locked)).release)
         for path, _ in shown.outputs.values():
             held.callback(take_lock(path, files, if_locked, shown.state).release)
         if find() != shown:

@@ -312,7 +312,7 @@ def read_claims(directory: Path) -> Claims:
     return Claims(read_holds(directory))
 
 
-def holding(directory: Path, files: Files) -> AbstractContextManager[None]:
+def holding(directory: Path, files: Files) -> AbstractContextManager[object]:
     """Keep others from changing holds, and from sweeping, for a moment."""
     return locked(directory / "holds", files)
 
