@@ -170,7 +170,8 @@ def _summed_up(
     """Return the result for each output, and the outputs with the files that the transaction then has; without one nothing is written."""
     if len(manifest.upper and manifest.upper[0]) > 1:
         raise UsageError("a log whose times have several coordinates is not summed up", place=str(directory))
-    paths, done, outputs = output_paths(directory, manifest), [], dict(manifest.outputs)
+    paths = {name: real(path) for name, path in output_paths(directory, manifest).items()}
+    done, outputs = [], dict(manifest.outputs)
     upper = _least(*(time for (time,) in manifest.upper))
     for name in names:
         output = outputs[name]

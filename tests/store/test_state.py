@@ -17,6 +17,7 @@ import pytest
 import ddcli.store.state.directory
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import gate
+from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import signature, take_lock
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
@@ -288,7 +289,7 @@ def test_links_and_relative_paths_lead_to_the_same_outputs(place, tmp_path, monk
     (tmp_path / "link").symlink_to(place[1])
     monkeypatch.chdir(tmp_path)
     with State.open(Path("state"), {"out": Path("link")}) as state:
-        commit_step(state, Path("link"), 1)
+        commit_step(state, real(Path("link")), 1)
     open_state(place).close()
 
 

@@ -22,7 +22,6 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.nanoseconds import EPOCH
-from ddcli.store.files.access import real
 from ddcli.store.files.objects import relative
 from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
 from ddcli.store.parquet.pages import parquet_bytes
@@ -146,9 +145,7 @@ def write_progress(
     It holds the log's owner, from when on, the order in which its contents are shown, the identity of the `log`, and the tags of its columns.
     """
     state = transaction.state
-    owner = Owner(
-        state.identity, relative(state.directory, real(directory)), reopenings, horizon, order, log, tags or {}
-    )
+    owner = Owner(state.identity, relative(state.directory, directory), reopenings, horizon, order, log, tags or {})
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 

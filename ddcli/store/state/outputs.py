@@ -60,7 +60,7 @@ def output_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, Fi
 
 def relative_output(directory: Path, output: Path) -> str:
     """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
-    return relative(real(output), real(directory))
+    return relative(output, directory)
 
 
 def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
@@ -68,11 +68,8 @@ def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path
     located = output_paths(directory, manifest)
     if located == {**outputs}:
         return {name: name for name in outputs}
-    paths, wanted = (
-        {real(path): name for name, path in located.items()},
-        {name: real(path) for name, path in outputs.items()},
-    )
-    found = {name: paths[path] for name, path in wanted.items() if path in paths}
+    paths = {real(path): name for name, path in located.items()}
+    found = {name: paths[path] for name, path in outputs.items() if path in paths}
     for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
         files = manifest.outputs[name].files
         if files and all(fs(outputs[name] / file.name).exists() for file in files):
@@ -116,9 +113,9 @@ def check_unlocked(
 
 
 def _each(paths: Iterable[Path], look: Callable[[Path], Found]) -> dict[Path, Found]:
-    """Return what is found at each of some paths, without links on the way; in an object store they are looked at side by side."""
+    """Return what is found at each of some paths; in an object store they are looked at side by side."""
     found: dict[Path, Found] = {}
-    one_by_one(lambda path: found.update({path: look(real(path))}), [*dict.fromkeys(paths)])
+    one_by_one(lambda path: found.update({path: look(path)}), [*dict.fromkeys(paths)])
     return found
 
 
@@ -146,7 +143,7 @@ def check_outputs(
     Looks at names and progress only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     known = same_outputs(directory, manifest, outputs) if manifest else {}
-    found = _each(outputs.values(), lambda path: (read_owned(path), {*_data_in(path, real(directory))}))
+    found = _each(outputs.values(), lambda path: (read_owned(path), {*_data_in(path, directory)}))
     for name, path in outputs.items():
         (upper, owner), there = found[path]
         _refuse_other(name, directory, path, manifest, owner)
@@ -237,8 +234,8 @@ def _size_and_change(path: Path) -> tuple[int, int]:
 
 def _owned(name: str, directory: Path, path: Path, owner: Owner, manifest: Manifest | None) -> StateError:
     """Return the error for an output of another state."""
-    place = locate(real(path), owner.path)
-    if manifest is None and real(place) == real(directory):
+    place = locate(path, owner.path)
+    if manifest is None and real(place) == directory:
         return _orphaned(name, directory, path / PROGRESS)
     return StateError(
         f"output '{name}' belongs to another state: it is written from the one at '{place}', this run's is at '{directory}'",
@@ -326,7 +323,7 @@ def relative_file(state: Path, file: Path) -> str:
         locate(state, str(file))
     except UsageError:
         return ""
-    return relative(real(file), real(state))
+    return relative(real(file), state)
 
 
 def file_of(state: Path, manifest: Manifest) -> Path | None:

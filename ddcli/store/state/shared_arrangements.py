@@ -299,7 +299,7 @@ class Claims:
 
 def reader_name(pipeline: str, state: Path) -> str:
     """Return the name of a reader, which its state's place makes unique even among pipelines of one name."""
-    return f"{pipeline}-{hashlib.sha256(str(real(state)).encode()).hexdigest()[:8]}"
+    return f"{pipeline}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 def read_holds(directory: Path) -> tuple[Hold, ...]:

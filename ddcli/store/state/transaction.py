@@ -77,6 +77,7 @@ class Transaction:
     Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
     has the number of the commit and of the file in its directory, so that a retry overwrites the files of a dead attempt.
     A transaction that is left without a commit, or fails before its manifest is in place, removes all its files.
+    Paths of outputs have no links: they were resolved when the request was read, and a link that comes later is refused.
     """
 
     def __init__(self, state: State, *, bundled: bool = False, of: Sequence[Transaction] = ()) -> None:
@@ -189,23 +190,22 @@ class Transaction:
 
         A file that is to appear `first` does so before any file is taken from its readers: it names those that it stands for.
         """
-        waiting = self._wait(self._first if first else self._outputs, real(path.parent) / path.name)
+        waiting = self._wait(self._first if first else self._outputs, path)
         return self._pending.add(waiting, data)
 
     def join_output(self, path: Path, expected: int = 0) -> JointFile:
         """Return a file to add parts to, of the `expected` bytes at least, which appears as `path` with the commit."""
-        waiting = self._wait(self._outputs, real(path.parent) / path.name)
+        waiting = self._wait(self._outputs, path)
         joint = JointFile(self._files, waiting, expected)
         self._joint.append(joint)
         return joint
 
     def link_output(self, source: Path, path: Path) -> None:
         """Add a file that exists elsewhere, and never changes, under another name; it appears as `path` with the commit."""
-        self._files.link(source, self._wait(self._outputs, real(path.parent) / path.name))
+        self._files.link(source, self._wait(self._outputs, path))
 
     def link_folder(self, sources: Sequence[Path], folder: Path) -> None:
         """Add the files of a large commit that exist elsewhere, in their order, as `link_output` adds one."""
-        folder = real(folder.parent) / folder.name
         waiting = {waiting_path(folder / source.name, self.number, self._mark): source for source in sources}
         self._begin(folder)
         one_by_one(lambda path: self._files.link(waiting[path], path), list(waiting))
@@ -214,13 +214,12 @@ class Transaction:
     def take_back(self, path: Path) -> Path:
         """Return the temporary file of a file that was added, and is not to appear after all: the caller reads and removes it."""
         self._pending.finish()
-        waiting = next(source for source, target in self._outputs if target == real(path.parent) / path.name)
+        waiting = next(source for source, target in self._outputs if target == path)
         self._outputs = [pair for pair in self._outputs if pair[0] != waiting]
         return waiting
 
     def retire(self, path: Path) -> None:
         """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
-        path = real(path.parent) / path.name
         self._retired.append((path, waiting_path(path, self.number, self._mark)))
 
     @property
@@ -254,7 +253,7 @@ class Transaction:
         if not fs(folder).has_directories:
             self._outputs += zip(waiting, parts, strict=True)
             return parts
-        aside = self._wait(self._outputs, real(folder.parent) / folder.name)
+        aside = self._wait(self._outputs, folder)
         self._made += self._files.make_directory(aside, flush=False)
         for source, part in zip(waiting, parts, strict=True):
             self._moved.append(aside / part.name)

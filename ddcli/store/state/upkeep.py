@@ -176,7 +176,7 @@ def adopt(
 ) -> Path | None:
     """Give a state to the pipeline `file` of this name, and commit that; return the file that it belonged to, if it remembered one."""
     with _opened(directory, list(written), if_locked) as (state, manifest), state.begin() as transaction:
-        transaction.commit(replace(manifest, name=name, file=relative_file(directory, file)))
+        transaction.commit(replace(manifest, name=name, file=relative_file(state.directory, file)))
     return file_of(directory, manifest)
 
 
