@@ -27,7 +27,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import Imported, UnitedImport
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
-from ddcli.expressions.moments import UTC, is_zone, localized
+from ddcli.expressions.moments import UTC, in_zone, is_zone, localized
 from ddcli.expressions.types import POOLED
 from ddcli.plan import logical
 from ddcli.plan.generations import Generation
@@ -105,7 +105,6 @@ class ImportedArrangement(Arranged):
 
 def queried(dataflow: Dataflow, query: str, relations: Mapping[str, Relation]) -> Relation:
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
-    from ddcli.expressions.moments import in_zone
     from ddcli.expressions.syntax_tree import check_tables, query_text
     from ddcli.plan.sql.context import Times
     from ddcli.plan.sql.statement import bind

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import polars as pl
 
 from ddcli.api.functions import filtering, text
 from ddcli.circuit.linear import keeping
@@ -20,8 +21,6 @@ from ddcli.expressions.tree import FilterStep, PythonStep, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import polars as pl
 
     from ddcli.api.dataflow import Dataflow
     from ddcli.engine.stages import Deltas
@@ -76,8 +75,6 @@ class Output:
 
     def frame(self) -> pl.DataFrame:
         """Return all updates since the last call as a frame: the data, then `time` (`time0`, `time1`, ...) and `diff`."""
-        import polars as pl
-
         clock = self.dataflow.clock
         for name in (*clock.names, "diff"):
             if name in self.layout.schema:

@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
@@ -43,8 +44,6 @@ from ddcli.privacy import previewed, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    import polars as pl
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.pool import Pool
@@ -190,8 +189,6 @@ def _(node: groupings.TopK, pool: Pool) -> list[Aggregate]:
 
     def first_rows(given: GatheredGroups) -> Lanes:
         """Sort by values, where lanes have no order, and take rows until there are k."""
-        import polars as pl
-
         rows = given.rows[given.rows[:, -1] > 0]
         frame = decode(np.ascontiguousarray(rows[:, 1:]), values, pool)
         key = decode(np.ascontiguousarray(given.keys[rows[:, 0]]), Layout({n: arranged.schema[n] for n in by}), pool)
@@ -233,8 +230,6 @@ def gathered_function(
         return decode(rows, values, pool, [name], at=1).to_series()
 
     def evaluate(given: GatheredGroups) -> Lanes:
-        import polars as pl
-
         instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
         rows = given.rows[given.rows[:, -1] > 0]
         if rows[:, -1].sum(dtype=np.float64) > MOST_COPIES:
@@ -349,8 +344,6 @@ def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     run = stage.FusedSteps({"count": Type("int64")}, (MapStep((("count", Cast(function, Type("int64"))),)),))
 
     def apply(counts: Lanes) -> Lanes:
-        import polars as pl
-
         result = np.zeros_like(counts)
         there = counts != 0
         result[there] = run.run(pl.DataFrame({"count": counts[there]})).frame["count"].to_numpy()

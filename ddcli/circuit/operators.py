@@ -11,16 +11,24 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, sum_error, value_layout
-from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
+from ddcli.circuit.linear import (
+    CallTurns,
+    asked_columns,
+    keeping,
+    linear_operator,
+    memoized_calls,
+    order_lanes,
+    python_shift,
+)
 from ddcli.dataclass import dataclass
-from ddcli.engine.lanes import Layout, decode_records, ranks
+from ddcli.engine.lanes import Layout, decode_records, ranks, to_frame
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Negative, Threshold
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, DelayedRows, EnterAt, Shift
-from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.operators.upsert import OrderedUpsert, Snapshots, Upsert
 from ddcli.engine.pool import PUBLIC
 from ddcli.engine.trace.trace_import import Filtered
 from ddcli.expressions.tree import FilterStep
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-    from ddcli.circuit.linear import CallTurns
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Readable
     from ddcli.engine.operators.memo import FormerAnswers
@@ -167,8 +174,6 @@ class Operators:
 
     @operator.register(memo.MemoizedCalls)
     def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
-        from ddcli.circuit.linear import CallTurns, memoized_calls
-
         around = self.surroundings
         turns = self._turns.setdefault(node.answers, CallTurns(node.calls))
         return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, turns)
@@ -183,8 +188,6 @@ class Operators:
 
     @operator.register(logical.Inspect)
     def _(self, node: logical.Inspect, shard: int) -> Operator:
-        from ddcli.engine.lanes import to_frame
-
         layout = Layout(node.schema)
 
         def show(updates: np.ndarray) -> None:
@@ -210,15 +213,11 @@ class Operators:
 
         trace = self.output_trace(node, node.key, shard)
         if node.lasting:
-            from ddcli.engine.operators.upsert import OrderedUpsert
-
             return OrderedUpsert(trace, tied, facts.truncations)
         return Upsert(trace, tied, facts.truncations)
 
     @operator.register(logical.Snapshots)
     def _(self, node: logical.Snapshots, shard: int) -> Operator:
-        from ddcli.engine.operators.upsert import Snapshots
-
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key or node.schema})
 
@@ -309,8 +308,6 @@ class Operators:
 
     @operator.register(logical.JoinFunction)
     def _(self, node: logical.JoinFunction, shard: int) -> Operator:
-        from ddcli.circuit.linear import python_shift
-
         return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
 
     @operator.register(physical.Delay)

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kernel_aggregates, value_layout
 from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
@@ -290,8 +291,6 @@ def _wide(values: Lanes, column: LaneRun, by: int, null: Mask) -> tuple[Lanes, L
 
 def _text_order(frame: Any, name: str) -> Lanes:
     """Return the place of each value of a column among all its different ones, null last."""
-    import polars as pl
-
     series = frame[name]
     distinct = series.drop_nulls().unique().sort()
     places = pl.DataFrame({"value": distinct, "at": np.arange(len(distinct))})

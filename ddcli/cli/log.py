@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -323,8 +324,6 @@ def _table(
     output: str,
 ) -> None:
     """Write a log's collection at a time to a table, and report its rows."""
-    from dataclasses import replace
-
     from ddcli.commands.convert import write_table
     from ddcli.expressions.csv_dialect import DEFAULT
     from ddcli.job.summary import plural

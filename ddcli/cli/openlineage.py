@@ -16,6 +16,8 @@ from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
 from ddcli.job.paths import database_file
 from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK
+from ddcli.store.files.access import fs, real
+from ddcli.store.files.objects import locate
 from ddcli.version import __version__, check_package, package
 
 if TYPE_CHECKING:
@@ -270,9 +272,6 @@ def dataset_of_output(bound: BoundPipeline, name: str, base: Path) -> Dataset:
 
 def _file(base: Path, text: str) -> Dataset:
     """Return the name of files: the bucket and the key, or `file` and the absolute path."""
-    from ddcli.store.files.access import fs, real
-    from ddcli.store.files.objects import locate
-
     path = locate(base, text)
     if fs(path).is_local:
         return "file", str(real(path))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -343,8 +343,6 @@ def _number(time: str | None) -> float | None:
         found = datetime.fromisoformat(time or "")
     except ValueError:
         return None
-    from datetime import UTC
-
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 

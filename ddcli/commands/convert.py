@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import polars as pl
+
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, suggestion
 from ddcli.job.options import Resources, RunClock, time_now
@@ -35,8 +37,6 @@ from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import polars as pl
 
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.job.summary import RunSummary
@@ -121,8 +121,6 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
 
 def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
     """Return the records of a batch, each repeated by its multiplicity."""
-    import polars as pl
-
     counts = batch[log.diff]
     if (counts < 0).any():
         row = batch.row((counts < 0).arg_max() or 0, named=True)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import polars as pl
 
 from ddcli.compare.columns import WIDEST, type_name
-from ddcli.compare.page import MARKS, column_words, left_out, notes, plain, rows_of, texts, verdict
+from ddcli.compare.page import MARKS, column_words, left_out, notes, page, plain, rows_of, texts, verdict
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, KEY, NEW, OLD, REMOVED
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
 from ddcli.job.summary import plural
+from ddcli.render.rows import write_rows
 from ddcli.screen import coloured, json_text, say, visible
 from ddcli.screen import markdown as escaped
 from ddcli.sources.change_log import DIFF, TIME
@@ -308,8 +309,6 @@ def _pieces(
     if form == "markdown":
         return [markdown(titled, notes, limit)]
     if form == "html":
-        from ddcli.compare.page import page
-
         return [page(titled, notes, limit)]
 
     if form == "jsonl":
@@ -343,8 +342,6 @@ def _text(titled: Titled, notes: Sequence[str], limit: int | None) -> None:
 
 
 def _parquet(titled: Titled, out: BinaryIO) -> None:
-    from ddcli.render.rows import write_rows
-
     if len(titled) != 1:
         raise UsageError("a change log is of one output", hint="choose it with `--select`")
     write_rows(updates(titled[0][1]), "parquet", out)

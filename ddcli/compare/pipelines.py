@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare, compare_named
 from ddcli.compare.sides import SideReader, named_side, open_sides
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.prepare import bind_remembered
+from ddcli.driver.prepare import bind_remembered, prepare
 from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.request import read_request, refuse_code
 from ddcli.plan.changes import reach_of_edits
-from ddcli.plan.pipeline_file import read_spec
+from ddcli.plan.pipeline_file import read_spec, work_regressions
 from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
@@ -244,8 +244,6 @@ def compare_branches(
 
 def _check_columns(requests: Sequence[Request], wanted: Mapping[str, Settings]) -> None:
     """Refuse names of columns that no output has, before anything is computed; where columns are unknown the comparison itself does."""
-    from ddcli.driver.prepare import prepare
-
     if any(request.spec.tables for request in requests):  # only a run mirrors these
         return
     try:
@@ -288,8 +286,6 @@ def run_aside(
 
 def regressions(a: Manifest, bound: BoundPipeline, plan: Plan, where: str) -> tuple[str, ...]:
     """Return a line for each collection of the file of B, `bound`, whose operators may do more work for a change than A's."""
-    from ddcli.plan.pipeline_file import work_regressions
-
     found = work_regressions(
         a.cache["plan"].get("work", {}), bound, plan
     )  # states of earlier versions lack the classes

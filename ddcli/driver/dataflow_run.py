@@ -14,6 +14,8 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from ddcli.circuit.graph import assemble
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.step import StepExecutor
@@ -46,8 +48,6 @@ from ddcli.store.state.verify import read_checked
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
-
-    import polars as pl
 
     from ddcli.circuit.traces import StateTraces
     from ddcli.driver.prepare import RunPlan
@@ -182,8 +182,6 @@ class CheckGate:
 
     def _known_violations(self, name: str, net: pl.DataFrame) -> tuple[dict[str, Any], ...]:
         """Return the first violations that the last commit had and this one has: the log's, with the run's changes."""
-        import polars as pl
-
         assert self.before is not None, "it has them"
         log, place = self.before.outputs[name], output_paths(self.request.state, self.before)[name]
         updates = [pl.read_parquet(io.BytesIO(read_checked(place / file.name, file))) for file in log.files]

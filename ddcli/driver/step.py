@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -78,8 +79,6 @@ class StepExecutor:
         if state is not None and fs(state.directory).is_local:
             self.run_out_of_core(state.directory, state.files)
             return
-        import tempfile
-
         with tempfile.TemporaryDirectory() as place:
             self.run_out_of_core(real(Path(place)), Files())
 
@@ -246,8 +245,6 @@ class StepExecutor:
         `watch` receives the counts so far before each stage, and may raise. `widths` are the bytes of an input's files per row,
         for the progress display.
         """
-        import tempfile
-
         from ddcli.runtime.scheduler import TaskScheduler
         from ddcli.runtime.task import Job
         from ddcli.store.scratch.spill import scratch

@@ -14,6 +14,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
@@ -150,15 +151,12 @@ def _refusal(value: Any, name: str, column: Type) -> InputError:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import polars as pl
-
     from ddcli.engine.columns import Lanes
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
 
     Decoded = dict[tuple[int, Type], pl.Series]
     """Columns of a matrix, by their first lane there and their type."""
-    import polars as pl
 
 
 DIFF = "diff"
@@ -175,8 +173,6 @@ def time_names(nt: int) -> list[str]:
 
 def to_frame(updates: np.ndarray, layout: Layout, pool: Pool, nt: int) -> pl.DataFrame:
     """Return updates as a frame: the data columns, then int64 times and diffs, with `_` in front where data have that name."""
-    import polars as pl
-
     data = decode(updates, layout, pool)
     names = [*time_names(nt), DIFF]
     while set(names) & set(layout.schema):
@@ -274,8 +270,6 @@ def decode(
     The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix. Columns that are among
     The `decoded` columns, of this matrix so far, are taken from there; the others are added to it.
     """
-    import polars as pl
-
     found: Decoded = {} if decoded is None else decoded
     wanted = [(name, layout.schema[name], layout.lanes(name)) for name in (layout.names if names is None else names)]
     unknown = [each for each in wanted if (at + each[2].start, each[1]) not in found]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError, SpecError, suggestion
-from ddcli.expressions.modules import WHERE, digest, find, parse, reached, read
+from ddcli.expressions.modules import WHERE, digest, find, imported, parse, reached, read
 from ddcli.privacy import hides
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def load_function(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         if isinstance(name, Named):
-            from ddcli.expressions.modules import imported
-
             module = imported(module_name, name.folder, name.text)
         else:
             module = importlib.import_module(module_name)

@@ -45,8 +45,6 @@ def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
 
     Raises UnfitError for a value that is not of the type.
     """
-    import polars as pl
-
     dtype = column.to_polars()
     # polars raises RuntimeError for a decimal beyond 128 bits.
     refusals = (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError)
@@ -72,8 +70,6 @@ def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
 
 def _plain(value: Any, column: Type) -> Any:
     """Return a value in the one Python class for its type, so that polars doesn't infer from the first value; raise UnlikeError for a value of another type."""
-    import numpy as np
-
     if value is None:
         return None
     if isinstance(value, np.generic):
@@ -138,9 +134,6 @@ def _decimal(value: Any, _: Type) -> Decimal | float:
 
 def _list(value: Any, column: Type) -> list[Any]:
     """Return the elements; a set is refused, as the order of its elements differs between processes."""
-    import numpy as np
-    import polars as pl
-
     if isinstance(value, np.ndarray | pl.Series):
         value = list(value)
     if not isinstance(value, list | tuple) or column.inner is None:

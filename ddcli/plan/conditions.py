@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from ddcli.errors import InputError
 from ddcli.expressions.coerce import INT64, integer_range
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, FilterStep, Literal, MapStep
@@ -136,7 +137,6 @@ def _has_value(expression: Expression) -> bool:
         return True
     import polars as pl
 
-    from ddcli.errors import InputError
     from ddcli.expressions.stage import FusedSteps
 
     try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.expressions.tree import Cast, Column, Expression, FilterStep, Literal, MapStep, quoted
-from ddcli.expressions.types import POOLED
+from ddcli.expressions.types import POOLED, renamed
 from ddcli.plan import physical, words
 from ddcli.plan.logical import columns_of
 from ddcli.plan.node import NO_KEYS, Node, inherited, pairs_of
@@ -119,8 +119,6 @@ class Reduce(Node):
         return "reduce", f"by {by}: {', '.join(results)}" if by else ", ".join(results)
 
     def written(self, writer: Writer) -> Written:
-        from ddcli.expressions.types import renamed
-
         if not self.results:
             return writer.after(self, {"map": words.assignments(self.by) or words.NO_COLUMN}, "distinct")
         free = [name if name not in OWN_WORDS else f"{name} of rows" for name, _ in self.results]

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass, frozen
+from ddcli.errors import SpecErrors
 from ddcli.privacy import hide
 from ddcli.spec.model import WORK_CLASSES
 
@@ -44,8 +45,6 @@ def parse_spec(text: str, file: str, queries: Mapping[str, Sequence[str]] | None
 
     `queries` are the tables of queries that were parsed before (`tables_of_queries`): where they are in the file, the model has no place of their tables.
     """
-    from ddcli.errors import SpecErrors
-
     spec, errors = parse_partly(text, file, queries)
     if queries and errors:  # their places may be in these queries
         spec, errors = parse_partly(text, file)

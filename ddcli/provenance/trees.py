@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
@@ -60,8 +61,6 @@ def trees(answer: Answer) -> Iterator[Tree]:
 
 def as_html(answer: Answer) -> str:
     """Return the trees of an answer as a part of a page."""
-    import io
-
     from rich.console import Console
 
     console = Console(record=True, file=io.StringIO(), width=WIDE, highlight=False)

@@ -45,8 +45,11 @@ from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import shown_doubt
+from ddcli.store.tables.csv_records import refuse_encoding
+from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import CSV, TEXTS, NothingFound, bare, name_of_kind
 from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.wider_types import type_of
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -155,7 +158,6 @@ def _dialect(paths: Sequence[Path], stated: Dialect | None) -> tuple[Dialect | N
     if path is None:
         return None, {}
     from ddcli.store.tables.column_types import look_of
-    from ddcli.store.tables.csv_records import refuse_encoding
 
     dialect = stated or DEFAULT
     refuse_encoding(path, dialect)
@@ -175,9 +177,6 @@ def _unfit(paths: Sequence[Path]) -> dict[str, str]:
     path = next((path for path in paths if name_of_kind(path) not in TEXTS), None)
     if path is None:
         return {}
-    from ddcli.store.tables.files import Tables
-    from ddcli.store.tables.wider_types import type_of
-
     return {name: str(kind) for name, kind in Tables().footer(path).items() if type_of(kind) is None}
 
 

@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.privacy import previewed
-from ddcli.store.formats.base import Append, Format, Updates
+from ddcli.store.formats.base import Append, Format, SnapshotsFormat, Updates, UpsertFormat
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def format_of(given: InputSpec) -> Format:
 
             return DeltaCdf(*every, **common)
         case "snapshots":
-            from ddcli.store.formats.base import SnapshotsFormat
-
             return SnapshotsFormat(*every, **common, key=key, order_by=given.order_by)
         case "debezium" if not given.flattened:
             from ddcli.store.formats.debezium import Debezium
@@ -66,8 +64,6 @@ def format_of(given: InputSpec) -> Format:
             order = given.order_by.value if given.order_by else "source.lsn"
             return Debezium(*every, **common, key=key, order=order)
         case "upsert" | "debezium":
-            from ddcli.store.formats.base import UpsertFormat
-
             kind = UpsertFormat
             if given.flattened:
                 from ddcli.store.formats.debezium import Flattened as kind  # noqa: N813 - it is one

@@ -24,6 +24,7 @@ from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import parse_sql_type
 from ddcli.plan import logical
 from ddcli.plan.operators.table import bound
+from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import names_present, present_kind
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ def present_filter(node: Node, condition: exp.Expr, reader: RowExpressions, time
             node = chain.kept(node, sign, reader.expression(value), times)
         else:
             sides = [reader.expression(value), reader.expression(chain)]
-            from ddcli.plan.sql import nodes
-
             node = nodes.filtered(node, reader.resolve(condition, sign, sides))
     return node
 

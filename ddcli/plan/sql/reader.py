@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -304,8 +305,6 @@ class AggregateCalls(ReductionReader):
 
     def kept(self, call: AggregateCall, condition: Expression, node: exp.Expr, written: str) -> AggregateCall:
         """Return an aggregate over the rows for which a condition is true: its arguments are null for the others."""
-        from dataclasses import replace
-
         if call.function == "array_agg":
             self.fail(
                 node,

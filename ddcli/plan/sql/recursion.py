@@ -20,7 +20,7 @@ from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, convert, meet
 from ddcli.expressions.syntax_tree import names_some, table_name, tables_in
 from ddcli.expressions.tree import Column, ExplodeStep, Expression, Literal
-from ddcli.expressions.types import fresh, renamed
+from ddcli.expressions.types import Type, fresh, renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.loops import iterate
@@ -368,8 +368,6 @@ def aligned(
     statement: Statement, node: exp.Expr, sides: list[QueryResult], environment: Environment
 ) -> list[QueryResult]:
     """Return results with the same columns, in the same order, of common types, and with all outer columns as keys."""
-    from ddcli.plan.sql.context import QueryResult
-
     counts = [len(side.columns) for side in sides]
     if len(set(counts)) > 1:
         problem = f"the sides have {counts[0]} and {counts[1]} columns"
@@ -404,8 +402,6 @@ def aligned(
 
 def converted(expression: Expression, kind: object) -> Expression:
     """Return an expression converted to the common type `kind`, which holds all its values."""
-    from ddcli.expressions.types import Type
-
     assert isinstance(kind, Type)
     if expression.type.kind == "null":
         return Literal(None, kind.or_null())

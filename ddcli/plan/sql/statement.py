@@ -19,11 +19,12 @@ from ddcli.plan.joins import BinaryNode
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
 from ddcli.plan.optimizer.sharing import shared
-from ddcli.plan.relation import Relation
+from ddcli.plan.relation import Relation, once
 from ddcli.plan.sql import nodes
+from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.calls import OuterAggregates
 from ddcli.plan.sql.context import TIMES, CorrelatedTable, Environment, Names, Outer, QueryResult, Times, UnknownName
-from ddcli.plan.sql.recursion import set_operation
+from ddcli.plan.sql.recursion import recursive, set_operation
 from ddcli.plan.sql.select import ordered, select
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ MOST = 1000
 
 def values(statement: Statement, node: exp.Values, environment: Environment) -> QueryResult:
     """Return the rows of `values`."""
-    from ddcli.plan.sql.block import Block
-    from ddcli.plan.sql.context import Names, QueryResult
-
     (rows,) = statement.tree.take(node, "expressions", "with_", "order", "limit", "offset", "alias")[:1]
     span = statement.tree.place(node)
     if len(rows) > MOST:
@@ -92,8 +90,6 @@ def values(statement: Statement, node: exp.Values, environment: Environment) -> 
 
 def one_row(statement: Statement, span: Span) -> Node:
     """Return a node with one record, which exists from the first row of any input on."""
-    from ddcli.plan.relation import once
-
     if len(statement.times.kinds) > 1:
         problem = "a row that depends on no other needs one time coordinate"
         raise SpecError(
@@ -323,8 +319,6 @@ class Statement:
             return environment
         tables, is_recursive = self.tree.take(defined, "expressions", "recursive")
         if is_recursive:
-            from ddcli.plan.sql.recursion import recursive
-
             try:
                 return recursive(self, tables, environment)
             except UnknownName as error:

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, SIGN, float_values
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from ddcli.store.batch.file import BatchLayout
 
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
-    import polars as pl
     import pyarrow as pa
 
     from ddcli.store.batch.page_index import Data, Pages
@@ -400,7 +400,6 @@ def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, 
 
     Each part has its pages, and their description in their own file. Raises pa.ArrowException, OSError or ValueError if they can't be read.
     """
-    import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
+from ddcli.expressions.types import Type
 from ddcli.store.formats.base import BadRow, ConvertedRows, Format
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ class DeltaCdf(Format):
 
     def declared(self) -> Schema | None:
         declared = super().declared()
-        from ddcli.expressions.types import Type
-
         return None if declared is None else {CHANGE: Type("string"), **declared}
 
     def footer(self, path: Path, found: Footer) -> Footer:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
@@ -30,8 +31,6 @@ from ddcli.store.state.contents import UPDATES
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import polars as pl
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
@@ -81,8 +80,6 @@ def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | No
 
 def in_columns(frame: Frame, schema: Schema) -> Frame:
     """Return rows of a file of a log with the data columns that the log has by now: null where the file lacks one, in a type that holds its values."""
-    import polars as pl
-
     there, kinds = frame.collect_schema(), {name: kind.to_polars() for name, kind in schema.items()}
     lacking = [pl.lit(None, dtype).alias(name) for name, dtype in kinds.items() if name not in there]
     other = [pl.col(name).cast(dtype) for name, dtype in kinds.items() if there.get(name, dtype) != dtype]

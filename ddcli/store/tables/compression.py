@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
+import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -49,8 +50,6 @@ def is_padded(path: Path) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _is_padded(path: Path, _size: int, _time: int) -> bool:
-    import zlib
-
     with path.open("rb") as file:
         file.seek(-1, io.SEEK_END)
         if file.read(1) != b"\0":
@@ -125,8 +124,6 @@ class _UnpackedContent(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        import zlib
-
         try:
             data = self._file.read(len(buffer))
         except (EOFError, zlib.error, OSError) as error:

@@ -35,6 +35,7 @@ from ddcli.store.parquet.footers import (
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED
+from ddcli.store.tables.csv_records import DELIMITERS
 from ddcli.store.tables.endings import TABLES, kind_of
 from ddcli.store.tables.input_path import (
     NDJSON,
@@ -89,8 +90,6 @@ def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: Former
 
 def _delimiter_around(name: str, header: str) -> str | None:
     """Return the delimiter, in words, of a header that was read as the name of one column and has this name in it."""
-    from ddcli.store.tables.csv_records import DELIMITERS
-
     found = (mark for mark in ",;\t|" if mark in header and name in (each.strip('" ') for each in header.split(mark)))
     return next((DELIMITERS[mark] for mark in found), None)
 
