@@ -15,7 +15,6 @@ from ddcli.engine.columns import NULL
 from ddcli.engine.pool import PUBLIC
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
-from ddcli.sources import arrangement_input
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
@@ -155,8 +154,7 @@ def secrets(monkeypatch):
     """Have new states begin with these secrets, one after the other."""
     given = [PUBLIC, SECRET, OTHER]
     following = count()
-    for module in (execute, arrangement_input):
-        monkeypatch.setattr(module, "new_secret", lambda: given[next(following)])
+    monkeypatch.setattr(execute, "new_secret", lambda: given[next(following)])
     return given
 
 

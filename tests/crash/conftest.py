@@ -2,7 +2,7 @@
 
 import pytest
 
-import ddcli.sources.arrangement_input
+import ddcli.driver.execute
 import ddcli.store.state.batch_lists
 import ddcli.store.state.directory
 import ddcli.store.state.register
@@ -23,7 +23,7 @@ def one_identity():
     In this package only: tests of others come after these in one process.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.driver.execute, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.register, "LATELY", LATELY)
         patch.setattr(gate, "MANY", MANY)
         for name, value in LISTS.items():

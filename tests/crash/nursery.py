@@ -114,8 +114,8 @@ def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
 
 def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     """Do a run as the command does, and return its exit code and message."""
+    import ddcli.driver.execute
     import ddcli.sinks.outputs
-    import ddcli.sources.arrangement_input
     import ddcli.store.state.batch_lists
     import ddcli.store.state.directory
     import ddcli.store.state.register
@@ -143,7 +143,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
         setattr(ddcli.store.state.batch_lists, name, value)
     if "identity" in run:
         ddcli.store.state.directory.new_identity = lambda: run["identity"]
-        ddcli.sources.arrangement_input.new_secret = lambda: SECRET
+        ddcli.driver.execute.new_secret = lambda: SECRET
     if "large" in run:
         ddcli.sinks.outputs.LARGE = run["large"]
     if "die_at" in run or "kill_at_mark" in run:

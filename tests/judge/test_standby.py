@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ddcli.sources.arrangement_input
+import ddcli.driver.execute
 import ddcli.store.state.batch_lists
 import ddcli.store.state.directory
 import ddcli.store.state.register
@@ -165,7 +165,7 @@ def alike(seed):
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.driver.execute, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: "0" * 32)
         patch.setattr(ddcli.store.state.register, "LATELY", lately)
         patch.setattr(ddcli.store.state.batch_lists, "LATELY", lately)
