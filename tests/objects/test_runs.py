@@ -323,6 +323,58 @@ def test_what_a_reader_in_another_pipeline_holds_stays(tmp_path, bucket):
     assert read_holds(there.state) == ()
 
 
+EXPORTER = """\
+name: exporter
+state: '{bucket}/exporter/'
+inputs: {{people: {{path: in/people/, time: time, diff: diff}}}}
+collections: {{cities: {{from: people, apply: [{{arrange: {{by: [person], export: cities}}}}]}}}}
+outputs: {{cities: '{bucket}/cities/'}}
+"""
+IMPORTER = """\
+name: importer
+state: '{bucket}/importer/'
+inputs:
+  sales: {{path: in/sales/, time: time, diff: diff}}
+  cities: {{import: {{state: '{bucket}/exporter/', arrangement: cities}}}}
+collections: {{found: {{from: sales, apply: [{{join: {{with: cities, on: [person]}}}}]}}}}
+outputs: {{found: '{bucket}/found/'}}
+"""
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_an_arrangement_is_imported_from_a_bucket(tmp_path, bucket, monkeypatch, tasks):
+    """Its files take a few requests each: their ends, and the pages of the keys."""
+    looks, errors = Counter(), ObjectPath._errors
+    count = 100_000
+
+    def looked(path):
+        looks[path] += "exporter" in path.parts and path.suffix in {".parquet", ".tar"}
+        return errors(path)
+
+    monkeypatch.setattr(ObjectPath, "_errors", looked)
+    for name, text in (("exporter", EXPORTER), ("importer", IMPORTER)):
+        (tmp_path / f"{name}.yaml").write_text(text.format(bucket=bucket))
+    meant = Counter()
+    for step in range(3):
+        people = [(at, at % 7 + 10 * step, step, 1) for at in range(step, count, 1 + 999 * (step > 0))]
+        sales = [(at, step, 1) for at in range(0, count, 50_000)]
+        for name, rows, columns in (("people", people, ["person", "city"]), ("sales", sales, ["person"])):
+            write_log(tmp_path / f"in/{name}/{step}.parquet", rows, [*columns, "time", "diff"])
+        with started(Calm()) if tasks else nullcontext():
+            run(tmp_path / "exporter.yaml", engine="spark" if tasks else "local")
+            looks.clear()
+            run(tmp_path / "importer.yaml", engine="spark" if tasks else "local")
+    manifest = read_newest(bucket / "exporter")
+    files = [entry for each in manifest.arrangements.values() for entry in each.files]
+    assert 0 < looks.total() <= 3 * len(files)
+    cities = [(at, at % 7 + 10 * step) for step in range(3) for at in range(step, count, 1 + 999 * (step > 0))]
+    meant = Counter((at, city) for at, city in cities for _ in range(3) if at % 50_000 == 0)
+    found = Counter()
+    for *row, _, diff in read_log(f"{bucket}/found/").select("person", "city", "time", "diff").rows():
+        found[tuple(row)] += diff
+    assert found == meant
+
+
 def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
     deaths(tmp_path, bucket, monkeypatch, 1)
 

@@ -24,7 +24,7 @@ from ddcli.errors import InputError, suggestion
 from ddcli.expressions.types import parse_schema
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.lock import Lock, locked
+from ddcli.store.files.lock import locked, take_lock
 from ddcli.store.state.document import DAMAGED, HOLD, Document
 from ddcli.store.state.entries import Times, frontier_of, times
 from ddcli.store.state.manifest import read_newest
@@ -140,7 +140,7 @@ def reading(
                 identities = tuple(sorted({find_shared(state, each).identity for each in names}))
                 known = find_hold(state, name)
                 if known is None or not set(identities) <= set(known.arrangements):
-                    lock = Lock(state, files, if_locked)
+                    lock = take_lock(state, files, if_locked)
                     stack.callback(lock.release)
                 with holding(state, files):
                     found = [find_shared(state, each) for each in names]
