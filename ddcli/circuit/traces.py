@@ -22,7 +22,8 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.file import BatchLayout, batch_layout
-from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch
+from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch, fetch_together
+from ddcli.store.files.access import fs
 from ddcli.store.files.gate import side_by_side
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
@@ -217,6 +218,8 @@ class StateTraces(Traces):
             key_shards = KeyShards(key.width, count)
             batches = [ShardBatch(batch, key_shards, at) for at, each in enumerate(stored) for batch in each]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
+        if len(batches) > 1 and not fs(self.directory).is_local:
+            trace.fetch = fetch_together
         before = sum(batch.file.rows_scanned for each in stored for batch in each)
         self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes, before)
         self._arrangement(identity, layout)

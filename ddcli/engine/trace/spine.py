@@ -14,7 +14,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import numpy as np
 
@@ -120,6 +120,8 @@ class Trace:
         self._fuel = 0
         self._waiting = 0
         """The number of the youngest batches, which wait to be merged together."""
+        self.fetch: Callable[[Sequence[Batch], np.ndarray, Collection[int]], None] | None = None
+        """Called with the batches, the keys and the spared lanes of a lookup before it: where each batch is a request, it may send these together."""
         self.shares_tails = False
         """True: batches whose updates share times and diff are `Uniform`, as all readers of `matching` can read these."""
         self._settle()
@@ -143,10 +145,14 @@ class Trace:
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; the `spared` lanes are not read."""
+        if self.fetch is not None:
+            self.fetch(self.batches, keys, spared)
         return [*(batch.for_keys(keys, spared) for batch in self.batches), *self._runs]
 
     def histories_for(self, keys: np.ndarray) -> list[np.ndarray]:
         """Return the result of `batches_for` without the runs of this interval: it does not change until the interval is closed."""
+        if self.fetch is not None:
+            self.fetch(self.batches, keys, ())
         return [batch.for_keys(keys) for batch in self.batches]
 
     @property

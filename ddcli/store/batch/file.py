@@ -57,7 +57,7 @@ PAGE = 512
 """Rows of a page. Half as many make files 9 % larger, and writing them 30 % slower; with twice as many, each key that is looked up takes twice as long."""
 FOOTER = 64 << 10
 """Bytes that are fetched from the end of an object at least: leaves, index and footer of most files, and of the others their length."""
-LEAVES, MOST_LEAVES = 1 << 5, 1 << 20
+LEAVES, MOST_LEAVES = 1 << 4, 1 << 20
 """The part of a large file that leaves and index take at most, mostly; and the bytes at most that are fetched for them before they are asked for."""
 END = 8
 """Bytes after Parquet's footer: its length and `PAR1`."""

@@ -139,6 +139,12 @@ class PagedRows:
                 yield part
                 self.file.release_pages(mapped)
 
+    def fetch(self, groups: Sequence[int], keys: Matrix, spared: Collection[int] = ()) -> None:
+        """Fetch the pages that `for_keys` reads first from an object store."""
+        with self.file.mapped() as mapped:
+            leaves = self.leaves(mapped, np.array(groups, np.int64))
+            _MappedRowGroups(self, mapped, leaves, self._spared(spared)).fetch(leaves.pages_of(keys)[:LOOKED_INTO])
+
     def for_keys(
         self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool, spared: Collection[int] = ()
     ) -> Iterator[Matrix]:

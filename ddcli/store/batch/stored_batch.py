@@ -27,12 +27,13 @@ from ddcli.store.batch.file import BatchFile, BatchLayout, in_byte_order
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
 from ddcli.store.batch.paged_rows import NOTHING, PagedRows
 from ddcli.store.batch.row_group_file import column_of, stored_order
+from ddcli.store.files.gate import side_by_side
 from ddcli.store.parquet.row_groups import MAGIC
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.columns import Matrix
@@ -170,6 +171,17 @@ class StoredBatch:
             return self.matrix()
         keys = np.ascontiguousarray(self._near(keys))
         return self._of_keys(keys, self.groups(keys), spared)
+
+    def fetch(self, keys: Matrix, spared: Collection[int] = ()) -> None:
+        """Bring what `for_keys` reads here from an object store, but for very many pages, and the parts of batches that are read whole."""
+        if self._matrix is not None or not self.file.is_far:
+            return
+        self.file.open_ahead()
+        if self._in_memory or self.layout.leading_column is None:
+            return
+        keys = np.ascontiguousarray(self._near(keys))
+        if groups := self.groups(keys):
+            self._rows().fetch(groups, keys, spared)
 
     def _of_keys(self, keys: Matrix, groups: list[int], spared: Collection[int] = ()) -> Matrix:
         """Return the updates of the sorted, distinct keys in some row groups."""
@@ -372,6 +384,24 @@ class BatchShare:
         self.batch.release()
 
 
+def fetch_together(batches: Iterable[object], keys: Matrix, spared: Collection[int] = ()) -> None:
+    """Bring what a lookup of some keys reads in several batches here from an object store, side by side."""
+    found: dict[Path, list[tuple[StoredBatch, Matrix]]] = {}
+    for each in batches:
+        if isinstance(each, ShardBatch):
+            found.setdefault(each.batch.path, []).append((each.batch, each.mine(keys)))
+        elif isinstance(each, StoredBatch | BatchShare):
+            stored = each if isinstance(each, StoredBatch) else each.batch
+            found.setdefault(stored.path, []).append((stored, keys))
+
+    def fetch(path: Path) -> None:
+        for batch, wanted in found[path]:
+            if len(wanted):
+                batch.fetch(wanted, spared)
+
+    side_by_side(fetch, [*found])
+
+
 class KeyShards:
     """The shards of keys. Keeps the last result, as all batches of a trace look up the same keys."""
 
@@ -401,8 +431,13 @@ class ShardBatch:
     def matrix(self) -> np.ndarray:
         return self.batch.matrix()
 
+    def mine(self, keys: np.ndarray) -> np.ndarray:
+        """Return the keys of its shard."""
+        found: np.ndarray = keys[self._key_shards.shards(keys) == self._shard]
+        return found
+
     def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        mine = keys[self._key_shards.shards(keys) == self._shard]
+        mine = self.mine(keys)
         return self.batch.for_keys(mine, spared) if len(mine) else np.empty((0, self.batch.layout.width), np.int64)
 
     def limits(self, first: np.ndarray, last: np.ndarray, nk: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -29,12 +29,13 @@ from ddcli.store.state.document import (
     WAITING_FOLDER,
     home_of,
 )
-from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
+from ddcli.store.state.manifest import NAME as MANIFEST
+from ddcli.store.state.manifest import read_manifest
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
@@ -54,6 +55,16 @@ LEDGER = "ledger"
 """The directory of a state with the ledgers of its inputs (see `ledger`)."""
 UPDATES = "updates-"
 """The prefix of an output log's files."""
+SWEPT = {
+    "manifest": (MANIFEST, HALF_MANIFEST),
+    BUNDLES: (BUNDLE, WAITING),
+    LEDGER: (BATCH, WAITING),
+    SEGMENTS: (SEGMENT, WAITING),
+    LOGS: (NAMED,),
+}
+"""The directories of a state that a sweep lists, with the forms of names of ours."""
+OF_COMMITS = (WAITING, WAITING_FOLDER, FOLDER)
+"""The forms of names that a commit gives in the directory of an output."""
 
 
 def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
@@ -167,27 +178,37 @@ def remove_unnamed(
 ) -> None:
     """Remove files that neither the manifest in force names nor one that is `held`, and those that wait in directories of outputs for a commit."""
     number = manifest.number if manifest else 0
-    files.remove_all(ours(directory / "manifest", HALF_MANIFEST))
-    older = [each for each in manifest_numbers(directory) if each < number]
-    files.remove_all([manifest_path(directory, each) for each in older if each not in held])
-    kept = [read_manifest(manifest_path(directory, each)) for each in older if each in held]
+    places = {directory / name: forms for name, forms in SWEPT.items()} | dict.fromkeys(outputs, OF_COMMITS)
+    found: dict[Path, list[DirectoryEntry]] = {}
+    one_by_one(lambda place: found.update({place: fs(place).entries(*places[place])}), [*places])
+
+    def there(name: str) -> list[Path]:
+        return [entry.path for entry in found[directory / name] if entry.file]
+
+    older = {path: int(path.stem) for path in there("manifest") if MANIFEST.fullmatch(path.name)}
+    older = {path: each for path, each in older.items() if each < number}
+    half = [path for path in there("manifest") if HALF_MANIFEST.fullmatch(path.name)]
+    files.remove_all([*half, *(path for path, each in older.items() if each not in held)])
+    kept = [read_manifest(path) for path, each in older.items() if each in held]
     if manifest is not None:
         kept.append(manifest)
     named = {path for each in kept for path, _ in state_files(directory, each)}
     arrangements = _directories_in(directory)
-    batches = _batches_in(directory, [shard for found in arrangements.values() for shard in found])
-    others = [*ours(directory / BUNDLES, BUNDLE, WAITING), *ours(directory / LEDGER, BATCH, WAITING)]
-    files.remove_all([path for path in (*batches, *others) if path not in named])
+    batches = _batches_in(directory, [shard for shards in arrangements.values() for shard in shards])
+    files.remove_all([path for path in (*batches, *there(BUNDLES), *there(LEDGER)) if path not in named])
     full = {path.parent for path in named}
-    for arrangement, found in arrangements.items():
-        for shard in found:
+    for arrangement, shards in arrangements.items():
+        for shard in shards:
             if shard not in full and not fs(shard).entries():
                 files.remove_directory(shard)
-        if not full.intersection(found) and not fs(arrangement).entries():
+        if not full.intersection(shards) and not fs(arrangement).entries():
             files.remove_directory(arrangement)
     segments = {name for each in kept for name in each.segments()}
-    files.remove_all([path for path in ours(directory / SEGMENTS, SEGMENT, WAITING) if path.name not in segments])
-    _remove_outputs(files, directory, kept, outputs)
+    files.remove_all([path for path in there(SEGMENTS) if path.name not in segments])
+    logs = [entry.path for entry in found[directory / LOGS] if entry.directory]
+    _remove_outputs(
+        files, directory, kept, {place: found[place] for place in places if places[place] is OF_COMMITS}, logs
+    )
 
 
 def _directories_in(directory: Path) -> dict[Path, list[Path]]:
@@ -216,23 +237,25 @@ def _is_batch(parts: Sequence[str]) -> bool:
     )
 
 
-def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
-    """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
-    found: dict[Path, list[DirectoryEntry]] = {}
-    one_by_one(
-        lambda output: found.update({output: fs(output).entries(WAITING, WAITING_FOLDER, FOLDER)}), [*set(outputs)]
-    )
+def _remove_outputs(
+    files: Files,
+    directory: Path,
+    kept: Sequence[Manifest],
+    outputs: Mapping[Path, Sequence[DirectoryEntry]],
+    logs: Iterable[Path],
+) -> None:
+    """Remove files that wait in directories of `outputs` for a commit, each with its entries, and `logs` of the state that belong to no output of a manifest."""
     files.remove_all(
-        [each.path for there in found.values() for each in there if each.file and WAITING.fullmatch(each.path.name)]
+        [each.path for there in outputs.values() for each in there if each.file and WAITING.fullmatch(each.path.name)]
     )
-    for output, there in found.items():
+    for output, there in outputs.items():
         folders = [each.path for each in there if each.directory]
         _remove_folders(files, [path for path in folders if WAITING_FOLDER.fullmatch(path.name)])
         if fs(output).has_directories:  # no store has empty folders
             _remove_folders(files, [path for path in folders if FOLDER.fullmatch(path.name)], full=False)
-    logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
-    for log in ours(directory / LOGS, NAMED, directories=True):
-        if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
+    named = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
+    for log in logs:
+        if log not in named:  # no other state reads a log in this one: an output that comes back begins anew
             files.remove_all(ours(log, OF_OUTPUT, WAITING))
             _remove_folders(files, ours(log, FOLDER, WAITING_FOLDER, directories=True))
 
@@ -249,7 +272,7 @@ def _remove_folders(files: Files, folders: Iterable[Path], *, full: bool = True)
 def clear_scratch(directory: Path, files: Files) -> None:
     """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
     files.remove_all(ours(directory, SCRATCH))
-    if fs(directory).is_dir() and not fs(directory).entries():
+    if fs(directory).has_directories and fs(directory).is_dir() and not fs(directory).entries():
         files.remove_directory(directory)
 
 
