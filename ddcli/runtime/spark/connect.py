@@ -82,9 +82,7 @@ class Connect(Spark):
     @contextmanager
     def _followed(self, tag: str, partitions: Sequence[int], progress: Progress) -> Iterator[None]:
         def follow(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG001 - pyspark names them
-            # The first stage only reads the rows that this process sent.
-            ours = sorted(stages or (), key=lambda stage: stage.stage_id)[1:]
-            completed = sum(stage.num_completed_tasks for stage in ours)
+            completed = sum(stage.num_completed_tasks for stage in stages or ())
             progress.follow(min(completed, sum(partitions)), inflight_tasks, 0)
 
         if progress is SILENT:
