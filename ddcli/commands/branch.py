@@ -197,7 +197,8 @@ def _merged(
             say=say,
         )
     except BaseException:
-        if text != before and newest_of(request) == manifest:
+        now = newest_of(request)
+        if text != before and now and manifest and now.pipeline == manifest.pipeline:  # the edit is not committed
             Files().put(pipeline, before.encode())
         raise
     _drop(request, name, if_locked, say, lock)

@@ -353,6 +353,27 @@ def test_a_merge_and_a_run_of_the_branch_come_one_after_the_other(branched, monk
     assert not directory.exists()
 
 
+def test_a_merge_that_is_refused_as_main_has_run_meanwhile_leaves_main_as_it_is(branched, monkeypatch):
+    shop = branched
+    shop.write("fix.csv", "person,city\n1,c\n")
+    shop.write("shop@q4.yaml", TEXT.replace(">= 2", ">= 6"))
+    assert shop("run", "shop@q4.yaml", "--apply", "--with", "people+=fix.csv").code == 0
+
+    def runs(*given, **options):
+        edited = (shop.folder / "shop.yaml").read_text()
+        shop.write("shop.yaml", TEXT)  # as the other run had read it
+        shop.write("people/2.csv", "person,city\n1,d\n")
+        assert shop("run", "shop.yaml").code == 0
+        shop.write("shop.yaml", edited)
+        return run(*given, **options)
+
+    monkeypatch.setattr(branch, "run", runs)
+    merged = shop("branch", "merge", "q4", "shop.yaml")
+    assert (merged.code, "conflict with the branch: people: person=1" in merged.err) == (4, True)
+    assert (shop.folder / "shop.yaml").read_text() == TEXT
+    assert contents(shop.folder / "out") == {("d", 5, 1): 1, ("b", 9, 2): 1}
+
+
 @pytest.mark.parametrize("end", ["merge", "drop"])
 def test_a_renamed_output_leaves_nothing_of_the_branch(branched, end):
     shop, base = branched, branched.folder
