@@ -261,3 +261,12 @@ def prepare() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115 - as above
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def plural(count: int, word: str) -> str:
+    """Return a word in the number that a count needs.
+
+    >>> plural(1, "batch"), plural(2, "batch"), plural(0, "row")
+    ('batch', 'batches', 'rows')
+    """
+    return word if count == 1 else word + ("es" if word.endswith("ch") else "s")

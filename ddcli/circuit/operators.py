@@ -200,7 +200,9 @@ class Operators:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
         joined = node.fingerprint in self.surroundings.joined
-        return Arrange(source.take(node.schema), self.trace(node, key, value, shard), joined=joined)
+        # It has a trace even if it is imported: then another pipeline's state keeps it.
+        trace = self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
+        return Arrange(source.take(node.schema), trace, joined=joined)
 
     @operator.register(logical.Upsert)
     def _(self, node: logical.Upsert, shard: int) -> Operator:
@@ -437,9 +439,7 @@ class Operators:
 
     def _check_kept(self, node: Node) -> None:
         """Refuse a trace to a node that says that it keeps no state: the next change of the pipeline would drop it, and results would be wrong without a word."""
-        imported = isinstance(node, physical.Arrangement) and node.is_imported  # another pipeline's state keeps it
-        kept = imported or node.keeps_state(len(self.surroundings.time))
-        assert kept, f"{type(node).__name__}.keeps_state must be true"
+        assert node.keeps_state(len(self.surroundings.time)), f"{type(node).__name__}.keeps_state must be true"
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> DelayedRows | None:
         """Return the trace of work that a reduction must do later; in totally ordered time there is none."""

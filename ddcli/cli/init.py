@@ -220,7 +220,7 @@ def _import(
     """Write the pipeline file that a project becomes, and report the parts that are left out."""
     from dataclasses import asdict
 
-    from ddcli.job.summary import plural
+    from ddcli.screen import plural
 
     if target.exists() and not force:
         raise UsageError("this file exists already", place=str(target), hint="--force replaces it")

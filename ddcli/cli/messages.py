@@ -113,6 +113,8 @@ class MessagePrinter:
 
     def summary(self, summary: RunSummary, *, verbose: bool) -> None:
         """Print a run's summary; in JSON each warning is an object of its own."""
+        if self.quiet:
+            return
         lines = summary.lines(verbose=verbose)
         if self.form == "text":
             for line in lines:

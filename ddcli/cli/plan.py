@@ -22,8 +22,8 @@ from ddcli.cli.arguments import (
 )
 from ddcli.commands.inputs import STATES, input_files, wait
 from ddcli.errors import CheckError, UsageError
-from ddcli.job.summary import SHOWN, plural, size_of
-from ddcli.screen import in_columns, json_text, near, say, say_own, shell, visible
+from ddcli.job.summary import SHOWN, size_of
+from ddcli.screen import in_columns, json_text, near, plural, say, say_own, shell, visible
 from ddcli.spec.file import check_used
 
 

@@ -325,7 +325,7 @@ def _unread(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator[
 def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str, table: str) -> None:
     """Deliver the changes of each commit to a target, and report them."""
     from ddcli.feed.targets import check_inputs, open_target
-    from ddcli.job.summary import plural
+    from ddcli.screen import plural
 
     check_inputs(into, Path.cwd(), feed.state)
     for _ in waits:

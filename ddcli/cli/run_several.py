@@ -9,8 +9,7 @@ import click
 from ddcli.cli.messages import BUG, INTERRUPTED, Records
 from ddcli.commands.pipelines import find_pipelines, select
 from ddcli.errors import DdError, LockedError, name_pipeline
-from ddcli.job.summary import plural
-from ddcli.screen import json_text, near, say
+from ddcli.screen import json_text, near, plural, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

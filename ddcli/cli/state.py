@@ -236,7 +236,8 @@ def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
     """
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.commands.checks import rows_aside
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.state.upkeep import manifest_of, overview
     from ddcli.store.texts import json_times
 
@@ -310,7 +311,8 @@ def show(pipeline: Path | None, state: Path | None, arrangement: str, output: st
       dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
     """
     from ddcli.commands.arrangements import columns_of_file, names_of
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.state.upkeep import details, manifest_of
     from ddcli.store.texts import json_times
 
@@ -354,7 +356,8 @@ def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
     Example:
       dd state verify pipelines/airborne.yaml
     """
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import verify as read
 
@@ -391,7 +394,8 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
     Example:
       dd state export pipelines/airborne.yaml backup/airborne
     """
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.files.objects import locate
     from ddcli.store.state.branches import export_state
 

@@ -137,7 +137,8 @@ def gc(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: s
     Example:
       dd state gc pipelines/airborne.yaml
     """
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import collect_garbage
 
@@ -241,7 +242,8 @@ def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) 
 
 def _size_change(before: Size, after: Size, nothing: str) -> str:
     """Return the sizes before and after in a line; or one of them with the reason `nothing` why there is no change."""
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
 
     texts = [
         f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
@@ -277,7 +279,8 @@ def reset_command(
       dd reset pipelines/airborne.yaml --yes
     """
     from ddcli.job.request import imports, read_request
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.outputs import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
@@ -332,7 +335,8 @@ def reset_command(
 
 def _lines(found: Removal) -> list[str]:
     """Return lines that list the files to remove and those that stay."""
-    from ddcli.job.summary import plural, size_of
+    from ddcli.job.summary import size_of
+    from ddcli.screen import plural
 
     lines = []
     places = [("state", "", found.state, found.files)]

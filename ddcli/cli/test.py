@@ -10,8 +10,7 @@ import click
 
 from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, formats
 from ddcli.errors import DdError, NegativeAnswer
-from ddcli.job.summary import plural
-from ddcli.screen import in_columns, json_text, json_value, say, say_own, visible
+from ddcli.screen import in_columns, json_text, json_value, plural, say, say_own, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

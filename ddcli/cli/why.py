@@ -106,9 +106,9 @@ def why_command(
       dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
     """
     from ddcli.engine.counts import SILENT
-    from ddcli.job.summary import plural
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
+    from ddcli.screen import plural
 
     progress = SILENT
     if sys.stderr.isatty():

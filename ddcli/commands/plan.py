@@ -11,11 +11,12 @@ from ddcli.engine.times import Frontier
 from ddcli.job.idle_check import is_changed, look_for_work
 from ddcli.job.inputs import find_time, find_upper
 from ddcli.job.request import newest_of, read_request
-from ddcli.job.summary import plural, size_of
+from ddcli.job.summary import size_of
 from ddcli.plan.changes import before_edits, describe, reach_of_edits, shown
 from ddcli.plan.estimates import estimated_rows
 from ddcli.plan.physical import EXPORT, WAITING
 from ddcli.plan.pipeline_file import work_regressions
+from ddcli.screen import plural
 from ddcli.store.state.entries import Size
 from ddcli.store.state.outputs import check_outputs
 from ddcli.store.texts import format_frontier, json_time

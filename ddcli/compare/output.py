@@ -14,9 +14,8 @@ from ddcli.compare.page import MARKS, column_words, left_out, notes, page, plain
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, KEY, NEW, OLD, REMOVED
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
-from ddcli.job.summary import plural
 from ddcli.render.rows import write_rows
-from ddcli.screen import coloured, json_text, say, visible
+from ddcli.screen import coloured, json_text, plural, say, visible
 from ddcli.screen import markdown as escaped
 from ddcli.sources.change_log import DIFF, TIME
 

@@ -11,10 +11,9 @@ from ddcli.expressions.types import parse_schema
 from ddcli.job.idle_check import is_changed
 from ddcli.job.options import is_due, run_time
 from ddcli.job.request import functions_of
-from ddcli.job.summary import plural
 from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.logical import INPUT
-from ddcli.screen import shell
+from ddcli.screen import plural, shell
 from ddcli.spec.file import excerpts, queries
 from ddcli.store.log.schema import keeps_columns
 from ddcli.store.state.outputs import same_outputs

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, InputError
-from ddcli.job.summary import plural
+from ddcli.screen import plural
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate

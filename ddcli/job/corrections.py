@@ -12,8 +12,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, StateError, UsageError, suggestion
 from ddcli.job.paths import database_file
-from ddcli.job.summary import plural, size_of
-from ddcli.screen import near, shell
+from ddcli.job.summary import size_of
+from ddcli.screen import near, plural, shell
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.objects import locate, relative

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean, suggestion
-from ddcli.job.summary import plural, size_of
-from ddcli.screen import shell
+from ddcli.job.summary import size_of
+from ddcli.screen import plural, shell
 from ddcli.spec.model import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
 
 if TYPE_CHECKING:

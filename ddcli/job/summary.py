@@ -6,7 +6,7 @@ from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
-from ddcli.screen import markdown, markup, near
+from ddcli.screen import markdown, markup, near, plural
 from ddcli.store.texts import json_time
 
 if TYPE_CHECKING:
@@ -372,15 +372,6 @@ def _listed(kind: str, names: Sequence[str]) -> str:
 
 def _tasks(tasks: int, stages: int) -> str:
     return f"{tasks} {plural(tasks, 'task')} in {stages} {plural(stages, 'stage')}"
-
-
-def plural(count: int, word: str) -> str:
-    """Return a word in the number that a count needs.
-
-    >>> plural(1, "batch"), plural(2, "batch"), plural(0, "row")
-    ('batch', 'batches', 'rows')
-    """
-    return word if count == 1 else word + ("es" if word.endswith("ch") else "s")
 
 
 def size_of(count: float) -> str:

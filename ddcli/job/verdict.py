@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import CheckError, CheckErrors
-from ddcli.job.summary import Verdict, plural
+from ddcli.job.summary import Verdict
 from ddcli.privacy import previewed
+from ddcli.screen import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,6 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout
 from ddcli.engine.times import up_to
 from ddcli.errors import DdError
-from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph, Node, Values
@@ -28,6 +27,7 @@ from ddcli.provenance.inputs import Restrictions
 from ddcli.provenance.sentences import Reason, each_of, named_values, readable, show, walk
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import ROUND, Contents, EncodedValues, EvaluatedPlan, Opaque, advanced, raw_sources
+from ddcli.screen import plural
 from ddcli.sources.input_format import InputFacts
 from ddcli.store.texts import format_time
 

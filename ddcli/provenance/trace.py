@@ -26,13 +26,13 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.tree import MapStep
-from ddcli.job.summary import plural
 from ddcli.plan import asof, groupings, joins, logical, loops, windows
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.plan.words import OWN
 from ddcli.privacy import preview
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.worlds import Contents, EvaluatedPlan, Place, Record, Round, SourceRows, entered
+from ddcli.screen import plural
 from ddcli.store.batch.file import batch_layout
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from ddcli.job.summary import plural
 from ddcli.privacy import preview, previewed
 from ddcli.provenance.question import below
 from ddcli.provenance.sentences import asked_values, named_values, shown_value
-from ddcli.screen import json_value, rich_text
+from ddcli.screen import json_value, plural, rich_text
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.job.summary import plural, size_of
+from ddcli.job.summary import size_of
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.render.drawing import STYLE, draw, svg
 from ddcli.render.lineage import tables
 from ddcli.render.units import amount, clipped, duration, loop_title
 from ddcli.render.view import folded, run_json
-from ddcli.screen import markup
+from ddcli.screen import markup, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
-from ddcli.job.summary import plural
 from ddcli.plan import loops, physical
 from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.physical import EXPORT, HISTORY, WAITING
 from ddcli.plan.words import columns
+from ddcli.screen import plural
 from ddcli.store.state.entries import Size
 
 if TYPE_CHECKING:

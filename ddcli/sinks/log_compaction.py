@@ -27,8 +27,7 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import Part, Summary, read_summary
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import file_name, time_column, write_progress
-from ddcli.store.parquet.pages import parquet_bytes
+from ddcli.store.log.writer import file_name, parquet_bytes, time_column, write_progress
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State

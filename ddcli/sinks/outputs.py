@@ -30,6 +30,7 @@ from ddcli.store.log.joint_files import NAME as SUMMED
 from ddcli.store.log.joint_files import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.log.writer import (
+    CHUNK,
     WHOLE,
     again,
     file_name,
@@ -39,7 +40,6 @@ from ddcli.store.log.writer import (
     output_frame,
     write_progress,
 )
-from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.fingerprint import Fingerprint, continues, log_number, number_in, stated

@@ -21,9 +21,8 @@ from ddcli.store.files.gate import Files
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import WHOLE, frame_bytes
+from ddcli.store.log.writer import CHUNK, WHOLE, frame_bytes
 from ddcli.store.mirrors.spark_table import our_type, spark_type
-from ddcli.store.parquet.pages import CHUNK
 from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import file_name, frontier_name, output_bytes, write_progress
-from ddcli.store.parquet.pages import CHUNK
+from ddcli.store.log.writer import CHUNK, file_name, frontier_name, output_bytes, write_progress
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest

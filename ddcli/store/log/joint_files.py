@@ -171,7 +171,7 @@ def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memo
     """Return a file of the rows of one and then another, encoded anew; None where their columns are not the same."""
     import polars as pl
 
-    from ddcli.store.parquet.pages import parquet_bytes
+    from ddcli.store.log.writer import parquet_bytes
 
     known, added = (pl.read_parquet(io.BytesIO(part)) for part in (content, data))
     if known.schema != added.schema:

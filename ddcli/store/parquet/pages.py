@@ -1,4 +1,4 @@
-"""Rows of Parquet files whose row groups are large, read page by page; and the writer of such files, chunk by chunk.
+"""Rows of Parquet files whose row groups are large, read page by page.
 
 polars fetches whole columns of a row group to read some rows of it, and keeps the decoded values in memory for the least
 and the largest one. pyarrow reads a row group a page at a time, but only from its beginning on. So a cursor stays
@@ -9,14 +9,12 @@ Of an object in a store, a file here has the columns of the row groups that are 
 
 from __future__ import annotations
 
-import io
 import tempfile
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from ddcli.store.files.access import fs
 from ddcli.store.parquet.row_groups import GROUPS, MAGIC, changed, footer_of, tail_of
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from ddcli.store.files.objects import ObjectPath
 
     Place = tuple[Path, tuple[str, ...]]
-    from collections.abc import Callable
 
 
 LARGE = 8 << 20
@@ -237,37 +234,3 @@ class PartialParquet:
         self._file.seek(at)
         self._file.write(data)
         self._file.flush()
-
-
-CHUNK = 1 << 17
-"""Rows that are encoded together."""
-LEVEL = 1
-"""The level of zstd that files are written with: its default, 3, makes them a tenth smaller and takes a third longer."""
-
-
-def parquet_bytes(
-    rows: int, chunk: Callable[[int, int], pl.DataFrame], metadata: dict[str, str] | None = None
-) -> memoryview:
-    """Return the content of a Parquet file of `rows` rows; `chunk(start, end)` returns any range of them.
-
-    Chunks are made and encoded one after the other: as one frame, 10 M rows would take 0.3 GB of fresh memory more, which
-    takes as long as to encode them. `metadata` is put into the footer.
-    """
-    data = io.BytesIO()
-    if rows <= CHUNK:
-        chunk(0, rows).write_parquet(
-            data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=CHUNK, metadata=metadata
-        )
-        return memoryview(data.getvalue())
-
-    def chunks(
-        with_columns: list[str] | None, _predicate: pl.Expr | None, _rows: int | None, _size: int | None
-    ) -> Iterator[pl.DataFrame]:
-        for start in range(0, rows, CHUNK):
-            frame = chunk(start, min(start + CHUNK, rows))
-            yield frame.select(with_columns) if with_columns else frame
-
-    register_io_source(chunks, schema=chunk(0, 1).schema).sink_parquet(
-        data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=CHUNK, metadata=metadata
-    )
-    return memoryview(data.getvalue())

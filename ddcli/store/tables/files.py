@@ -11,6 +11,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import field
 from errno import EMFILE, ENOENT
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -134,12 +135,15 @@ class Tables:
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: they are left out, but counted in the numbers of later rows."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
-    _pages: PageReader = field(default_factory=PageReader)
     _names: dict[Path, dict[str, str]] = field(default_factory=dict)
     _lacked: dict[Path, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
+
+    @cached_property
+    def _pages(self) -> PageReader:
+        return PageReader()
 
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types, or refuse the file."""

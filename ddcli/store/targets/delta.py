@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import EngineError, StateError, first_line
 from ddcli.store.files.access import check_names, fs
 from ddcli.store.files.gate import temporary
+from ddcli.store.log.writer import parquet_bytes
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names
 from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
-from ddcli.store.parquet.pages import parquet_bytes
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import other_columns, overtaken
 from ddcli.version import __version__

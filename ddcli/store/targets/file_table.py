@@ -26,7 +26,7 @@ from ddcli.engine.trace import policy
 from ddcli.errors import StateError, first_line
 from ddcli.store.files.access import fs, read_bytes, reading
 from ddcli.store.files.gate import temporary
-from ddcli.store.parquet.pages import CHUNK, LEVEL
+from ddcli.store.log.writer import CHUNK, LEVEL
 from ddcli.store.tables.file_identity import size_and_time
 from ddcli.store.targets.mark import CommitKey, TableFile, Target, strange
 
