@@ -21,7 +21,7 @@ from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Absence, Explained, Missing, Question, hindrances, shown_leaves
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.spec.tree import Scalar, scalar_kind
+from ddcli.spec.tree import Scalar, parse_tree, scalar_kind
 from ddcli.store.texts import format_time, null_hint, parse_condition, parse_until
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _value(name: str, written: str, kind: Type) -> Any:
     of_text = kind.kind != "bool" and not kind.is_numeric
     scalar = Scalar(Text(written, Span("", 1, 1)), "str" if of_text else scalar_kind(written), plain=True)
     try:
-        return read_value(scalar, kind, f"'{name}'")
+        return read_value((parse_tree(written, "").root or scalar) if kind.depth else scalar, kind, f"'{name}'")
     except SpecError as error:
         raise UsageError(error.problem, hint=error.hint) from None
 

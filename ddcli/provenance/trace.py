@@ -72,7 +72,7 @@ def in_reach(node: windows.Window, group: Contents, values: Mapping[str, Any]) -
     own = np.flatnonzero(np.isin(order, group.numbers(values)))
     if not len(own):
         return order, len(order)
-    at = own[0]
+    at = int(own[0])
     distances = np.where(starts < starts[at], starts[at] - ends + 1, starts - ends[at] + 1)
     distances[at] = 0
     nearest = np.lexsort([np.arange(len(order)) > at, np.abs(distances)])
@@ -126,8 +126,8 @@ class _Ordered:
         upwards = side * rising > 0
         if bound.by_calendar:
             keys, limits = bound.limits(self.frame.select(name), name, self.node.schema[name], descending=descending)
-            limit = limits[self.at]
-            if limit is None:
+            limit = limits.slice(self.at, 1)
+            if limit.null_count():
                 return self.everything
             seen: Mask = ((keys <= limit) if upwards else (keys >= limit)).fill_null(value=False).to_numpy()
             return seen

@@ -497,6 +497,8 @@ NEAR = "sum(n) over (partition by region order by day rows between 2 preceding a
         ("select day, region, sum(n) over (partition by upper(region) order by n desc rows between current row and 1 following) as s from t", [30, 29]),
         ("select day, region, sum(n) over (partition by region order by day range between interval 2 days preceding and current row) as s from t", [30, 29, 28]),
         ("select day, region, sum(n) over (partition by region order by n desc range between current row and 3 following) as s from t", [30, 29, 28, 27]),
+        ("select day, region, sum(n) over (partition by region order by day range between current row and interval 1 month following) as s from t", [30]),
+        ("select day, region, sum(n) over (partition by region order by timezone('Europe/Berlin', day::timestamp) range between interval 2 days preceding and current row) as s from t", [30, 29, 28]),
         ("select day, region, sum(n) over (partition by region order by day groups between 3 preceding and 2 preceding) as s from t", [30, 29, 28, 27]),
     ],
 )  # fmt: skip
@@ -522,6 +524,17 @@ def test_a_running_total_is_explained_by_the_nearest_rows_before_it(shop):
     found = [leaf["record"]["day"] for leaf in leaves(record["reason"])]
     assert found == ["2024-01-20", "2024-01-19", "2024-01-18", "2024-01-17", "2024-01-16"]
     assert record["updates"] == 20
+
+
+def test_records_are_asked_for_by_lists_and_structs(shop):
+    calls = "select list(n order by n) as l, struct_pack(r := region) as s from t group by region"
+    shop.write("days.yaml", DAYS.replace("CALLS", calls))
+    shop.write("d.csv", "day,region,n\n2024-01-01,north,1\n2024-01-02,north,2\n2024-01-02,south,2\n")
+    for key in ("l=[1, 2]", "s={r: north}"):
+        (record,) = asked(shop, "days.yaml", "w", key)["records"]
+        assert record["record"] == {"l": [1, 2], "s": {"r": "north"}}
+    refused = shop("why", "days.yaml", "w", "l=[1")
+    assert (refused.code, refused.err) == (2, "error: 'l' is a list in brackets, found '[1'\n")
 
 
 @pytest.mark.parametrize(
