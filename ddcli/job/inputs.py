@@ -20,7 +20,6 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned, tags_from
 from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
-from ddcli.store.tables.file_identity import PUT_BACK
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.inventory import NEVER, ChangeRules, glimpse, list_input, moved
 from ddcli.store.tables.listing import Listing
@@ -298,12 +297,12 @@ def with_replaced_files(
 ) -> tuple[Request, dict[str, InputFiles] | None]:
     """Return the request that replaces the rows of files that have changed, and takes out the rows of missing ones, where inputs ask for that, and the inputs, None where they are to be found again.
 
+    A comparison is about the files as they were read, and does neither.
     The files are withdrawn and taken in again in one commit, which keeps the places that they have in the order of arrival: by the state's copies of
     them (see `driver.replacement`), else by reading their inputs again (see `driver.migration`).
     """
-    if manifest is None or not any(
-        given.changed == "replace" or given.missing == "retract" for given in request.spec.inputs.values()
-    ):
+    asks = (given.changed == "replace" or given.missing == "retract" for given in request.spec.inputs.values())
+    if manifest is None or request.asked.receives is not None or not any(asks):
         return request, found
     if found is None:
         found = find_inputs(request, manifest, anew=request.decided.refreshes_all)
@@ -319,7 +318,8 @@ def refuse_changed(found: Mapping[str, InputFiles]) -> None:
     for given in found.values():
         if given.listing.changed:
             place = given.listing.root / min(given.listing.changed)
-            raise InputError("a file that was already read has changed", place=str(place), hint=PUT_BACK)
+            hint = "run the pipeline first, which takes that in, or put the file back"
+            raise InputError("a file that was already read has changed, or is gone", place=str(place), hint=hint)
 
 
 def _other_times(what: str, count: int, given: InputSpec, place: Path) -> InputError:

@@ -1059,3 +1059,36 @@ def test_a_comparison_of_two_times_names_the_files_that_were_replaced(days):
         True,
     )
     assert "replaced or withdrew" not in days("diff", "out", "--from", "2020-01-02", "--to", "2020-01-08").out
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_commands_about_the_rows_that_were_read_refuse_a_file_that_has_changed(shop, gone):
+    """Before a run has taken that in, its rows are those of the state: they are neither wrong nor an effect of another file."""
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs: {a: {path: in/, format: upsert, key: [k], changed: replace, missing: retract, columns: {k: int64, v: int64}}}\n"
+        "outputs: {a: out/}\n",
+    )
+    for name in (1, 2):
+        shop.write(f"in/{name}.csv", f"k,v\n{name},1\n")
+    shop.write("fix.csv", "k,v\n3,1\n")
+    shop.write("s.yaml", "s: {set: {a: {v: v + 1}}}")
+    assert shop("run", "p.yaml").code == 0
+    if gone:
+        (shop.folder / "in/1.csv").unlink()
+    else:
+        shop.write("in/1.csv", "k,v\n1,22\n")
+    against = "diff --against .dd/p p.yaml"
+    for call in (
+        "verify p.yaml --all",
+        "verify p.yaml --slice 1/1",
+        "run p.yaml --scenarios s.yaml",
+        f"{against} --without in/2.csv",
+    ):
+        refused = shop(*call.split())
+        assert (refused.code, "in/1.csv: error: a file that was already read has changed" in refused.err) == (3, True)
+        assert "hint: run the pipeline first" in refused.err
+    added = shop(*f"{against} --with a+=fix.csv -o jsonl".split())
+    assert json.loads(added.out)["row"] == {"k": 3, "v": 1}
+    assert shop("run", "p.yaml").code == 0
+    assert shop("verify", "p.yaml", "--all").code == 0
