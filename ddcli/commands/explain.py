@@ -19,14 +19,15 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.expressions.types import renamed
-from ddcli.job.paths import state_of
+from ddcli.job.paths import state_at, state_of
+from ddcli.job.request import at_branch
 from ddcli.job.verdict import verdicts_of
 from ddcli.plan import loops
 from ddcli.plan.node import Graph, Unwritten
 from ddcli.plan.words import NO_COLUMN
 from ddcli.render.view import View, view_of
 from ddcli.spec import model
-from ddcli.spec.file import read_text
+from ddcli.spec.file import AT, read_text
 from ddcli.spec.tree import compose
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
@@ -51,13 +52,15 @@ def explain(path: Path | str, state: Path | None = None) -> View:
     path = Path(path)
     bound = bound_pipeline(path)
     spec = bound.spec
-    state = state or state_of(spec, path.absolute().parent)
+    main = state or state_of(spec, path.absolute().parent)
+    state = state_at(path, main)
     manifest = read_newest(state)
     if manifest is not None:
         check_pipeline(state, manifest, path)
     wanted = bound.plan(manifest.cache["plan"] if manifest else None)
     names = {name: relation.node.fingerprint for name, relation in bound.relations.items()}
-    paths = {name: output.place.value for name, output in spec.outputs.items()}
+    written = spec if state == main else at_branch(spec, path.stem.partition(AT)[2])
+    paths = {name: output.place.value for name, output in written.outputs.items()}
     return view_of(spec.name.value, wanted, names, paths, manifest, read_runs(state), _verdicts(spec, manifest))
 
 

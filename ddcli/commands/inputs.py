@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
 from ddcli.job.inputs import change_rules, find_time
-from ddcli.job.paths import state_of
+from ddcli.job.paths import state_at, state_of
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import fs
 from ddcli.store.files.changes import Waker
@@ -67,7 +67,7 @@ def input_files(path: Path, state: Path | None = None) -> dict[str, list[InputFi
     Reads no rows, writes nothing and takes no lock. Raises InputError for an input whose path is missing and that nothing was read of.
     """
     spec, base = load_spec(path), path.absolute().parent
-    state = state or state_of(spec, base)
+    state = state_at(path, state or state_of(spec, base))
     manifest = read_newest(state)
     if manifest is not None:
         check_pipeline(state, manifest, path)

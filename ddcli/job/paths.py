@@ -7,8 +7,9 @@ from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
+from ddcli.spec.file import AT
 from ddcli.spec.model import DATABASE, SPARK
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import locate
 from ddcli.store.state.contents import LOGS
@@ -51,6 +52,16 @@ def database_file(uri: str) -> str:
 def state_of(spec: Spec, base: Path) -> Path:
     """Return the directory of the state that the file names."""
     return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+
+
+def state_at(path: Path, state: Path) -> Path:
+    """Return the state of the file at `path`, given main's: of a branch, `sales@q4.yaml`, its own, as long as it exists."""
+    branch = path.stem.partition(AT)[2]
+    if not branch:
+        return state
+    from ddcli.store.state.branches import find_branches
+
+    return find_branches(real(state)).get(branch, state)
 
 
 def log_of(output: OutputSpec, base: Path, state: Path) -> Path:

@@ -16,7 +16,7 @@ from ddcli.engine.counts import SILENT, Progress
 from ddcli.errors import SpecError, SpecErrors, UsageError, suggestion
 from ddcli.job import kept_plan
 from ddcli.job.options import Resources, RunClock, SparkOptions, time_now
-from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
+from ddcli.job.paths import log_of, logs_aside, problems_of, state_at, state_of, unparsed_below
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text
 from ddcli.spec.model import SPARK, PythonFunction
@@ -206,10 +206,8 @@ def read_request(
     base = base or path.absolute().parent
     state = state_of(spec, base) if state is None else state
     if branch:
-        from ddcli.store.state.branches import find_branches
-
-        own = find_branches(real(state)).get(branch)
-        branch, state, spec = (branch, own, at_branch(spec, branch)) if own else ("", state, spec)
+        own = state_at(path, state)
+        branch, state, spec = ("", state, spec) if own == state else (branch, own, at_branch(spec, branch))
     outputs = {name: real(log_of(output, base, state)) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)

@@ -264,6 +264,10 @@ def test_a_branch_is_seen_by_all_commands_and_touches_nothing_of_main(branched):
     )
     assert shop("verify", "shop@q4.yaml", "--all").code == 0
     assert shop("state", "verify", "shop@q4.yaml").code == 0
+    for command in ("inputs", "explain", "plan", "lineage", "checks", "check"):
+        assert shop(command, "shop@q4.yaml").code == 0, command
+    assert "fix.csv" in shop("inputs", "shop@q4.yaml").out
+    assert "out@q4" in shop("explain", "shop@q4.yaml").out
     assert "fix.csv" in shop("why", "shop@q4.yaml", "spent", "city=b").out
     compared = shop("diff", "shop.yaml@main", "shop.yaml@q4", "--key", "spent=city", "--select", "spent", "-o", "json")
     rows = json.loads(compared.out)["outputs"]["spent"]["rows"]
