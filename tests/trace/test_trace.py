@@ -181,7 +181,7 @@ def test_runs_that_are_folded_hold_the_same(runs, keys):
 SCRIPT = """
 import sys
 import numpy as np
-from ddcli.engine import buffer_pool as heap
+from ddcli.engine import heap
 
 heap.SLACK = 1 << 40 if "at once" in sys.argv else 1 << 20
 looked = heap.Heap()
