@@ -21,7 +21,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
-from ddcli.store.batch.file import BatchLayout, batch_layout
+from ddcli.store.batch.file import BatchLayout, batch_layout, fetch_ends
 from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch, fetch_together
 from ddcli.store.files.access import fs
 from ddcli.store.files.gate import side_by_side
@@ -133,7 +133,7 @@ class StateAnswers:
 
     def batches(self, identity: str, layout: BatchLayout, pool: Pool) -> list[StoredBatch]:
         """Return the batches of an arrangement of results; none if the commit lacks it. Their values are in `pool`, which has the state's secret."""
-        entry, opened = self.manifest.arrangements.get(identity), OpenBundles()
+        entry, opened = self.manifest.arrangements.get(identity), OpenBundles.of(self.manifest)
         return [
             StoredBatch(batch_path(self.directory, identity, at, file), file, layout, pool, bundles=opened)
             for at, each in enumerate(entry.shards if entry else ())
@@ -236,12 +236,7 @@ class StateTraces(Traces):
             while self._unopened:
                 file = self._unopened.pop()
                 files[file.path].append(file)
-
-        def open_all(path: Path) -> None:
-            for file in files[path]:
-                file.open_ahead()
-
-        side_by_side(open_all, [*files])
+        side_by_side(lambda path: fetch_ends(files[path]), [*files])
 
     def former(self, identity: str, key: Layout, value: Layout, nt: int, shard: int) -> FormerAnswers | None:
         """Return the results of a pass's records that the earlier commit has, whatever shards these were in."""

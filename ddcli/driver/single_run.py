@@ -38,6 +38,7 @@ from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_file
 from ddcli.store.state.shared_arrangements import read_claims
+from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
 
@@ -216,6 +217,7 @@ class SingleRun(DataflowRun):
             progress=request.asked.progress,
             frontier=self.upper if self.only_corrects else None,
             held=held,
+            bundles=OpenBundles.of(self.manifest),
         )
         self._meter = ProgressMeter(request.asked.progress)
         return StepInput(

@@ -15,7 +15,7 @@ import zlib
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
@@ -123,6 +123,11 @@ class Job:
     store: Mapping[str, str] = field(default_factory=dict)
     """The address and credentials of the object store, for machines that have none of their own."""
 
+    @cached_property
+    def bundles(self) -> OpenBundles:
+        """The open bundles of a process: its tasks read many of the same."""
+        return OpenBundles.of(self.manifest)
+
     def traces(self, pools: Sequence[Pool]) -> StateTraces:
         """Return the traces that the run's operators begin with."""
         return StateTraces(
@@ -137,7 +142,7 @@ class Job:
             only=self.only,
             answered=self.answered,
             erases=self.erases,
-            bundles=OpenBundles() if fs(self.state).is_local else _bundles_of(self.token),
+            bundles=OpenBundles() if fs(self.state).is_local else self.bundles,
         )
 
 
@@ -227,12 +232,6 @@ def _lacking(error: SpecError) -> EngineError:
         f"an executor on {os.uname().nodename} lacks what the pipeline names: {error.problem}",
         hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
     )
-
-
-@lru_cache(maxsize=1)
-def _bundles_of(_token: str) -> OpenBundles:
-    """Return the open bundles of this process's last run: its tasks read many of the same, and in an object store each look at one is a request."""
-    return OpenBundles()
 
 
 _known: dict[bytes, Job] = {}

@@ -102,7 +102,7 @@ class SharedReader:
         begin = frontier_of(known.schema["begin"]) if known and known.is_imported else shared.manifest.upper
         self.schema = schema
         self.begin = Frontier(begin)
-        self._bundles = OpenBundles()
+        self._bundles = OpenBundles.of(shared.manifest)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None and (problem := _break_in(shared, known)) is not None:
             raise StateError(

@@ -14,6 +14,7 @@ import ddcli.store.files.objects
 from ddcli.errors import EngineError, StateError
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.store.files import gate
+from ddcli.store.files.access import FETCHED, PartialCopy
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.progress import PROGRESS
@@ -142,7 +143,7 @@ def read_all(state, made, opened):
 def test_batches_of_a_bundle_are_read_together(place):
     """A request for each block, however many batches are read of it."""
     made, state = commit(place, 1000, 0, elsewhere=True), place / "state"
-    delayed, opened = Delayed(0), OpenBundles()
+    delayed, opened = Delayed(0), OpenBundles.of(made)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectPath, "_errors", delayed.errors())
         assert read_all(state, made, opened) == [b"batch %d 0" % at for at in range(1000)]
@@ -153,7 +154,7 @@ def test_batches_of_a_bundle_are_read_together(place):
     for damage, problem in (
         (data[:512] + b"x" + data[513:], "damaged"),
         (data[:515], "bytes, the manifest"),
-        (b"", "bytes, the manifest"),
+        (b"", "damaged"),
     ):
         path.put(damage)
         with pytest.raises(StateError, match=problem):
@@ -161,6 +162,29 @@ def test_batches_of_a_bundle_are_read_together(place):
     path.unlink()
     with pytest.raises(StateError, match="can't be read"):
         read_all(state, made, OpenBundles())
+
+
+def test_ranges_of_an_object_that_are_near_each_other_are_fetched_by_one_request(place):
+    """What is between them is here then, too; nothing is fetched twice, and an object may end before a range does."""
+    data, size = random.Random(1).randbytes(5 << 20), 6 << 20
+    place.put(data)
+    copy, asked, read_ranges = PartialCopy(place, size), [], ObjectPath.read_ranges
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ObjectPath, "read_ranges", lambda path, ranges: (asked.append(ranges), read_ranges(path, ranges))[1]
+        )
+        copy.fetch([(900_000, 900_001), (20_000, 20_010), (3_000_000, 3_000_001)])
+        copy.fetch([(500_000, 600_000)])
+        copy.fetch([(890_000, 1_000_000)])
+        copy.fetch([(size - 2_000_000, size)])
+    found = [[(start // FETCHED, -(-end // FETCHED)) for start, end in ranges] for ranges in asked]
+    assert found == [[(1, 55), (183, 184)], [], [(55, 62)], [(261, 384)]]
+    assert copy.has(20_000, 1_000_000)
+    assert not copy.has(0, 20_000)
+    assert copy.data[16_384:1_000_000] == data[16_384:1_000_000]
+    assert copy.data[:16_384] == bytes(16_384)
+    assert copy.data[4_500_000:] == data[4_500_000:] + bytes(size - len(data))
+    assert copy.fetched == sum(last - first for some in found for first, last in some) * FETCHED
 
 
 def test_what_is_left_in_a_bundle_is_moved_in_few_requests(place, monkeypatch):

@@ -35,7 +35,7 @@ from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.verify import OpenBundles, check_size, damaged, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -113,7 +113,7 @@ class BatchFile:
         self.groups_read = self.pages_read = self.rows_scanned = 0
         self.stays_open = False
         """True: it stays mapped from its next use on."""
-        self._entry = entry
+        self.entry = entry
         self._width = width
         self._index: PageIndex | None = None
         self._metadata: Any = None
@@ -125,25 +125,38 @@ class BatchFile:
     @property
     def is_checked(self) -> bool:
         """Return whether every byte of it is checked when it is read: then it is a small one in a bundle."""
-        return bool(self._entry.bundle) and self._entry.size <= WHOLE
+        return bool(self.entry.bundle) and self.entry.size <= WHOLE
 
     @property
     def is_fetched(self) -> bool:
         """Return whether its parts are fetched from an object store before they are read."""
-        return self.is_far and self._entry.size > 0 and not self.is_checked
+        return self.is_far and self.entry.size > 0 and not self.is_checked
 
-    def open_ahead(self) -> None:
-        """Read what each lookup begins with: all of a small one in a bundle, else the index."""
-        _ = self.content if self.is_checked else self.index
+    def ahead(self) -> tuple[PartialCopy, tuple[int, int]] | None:
+        """Return what each lookup begins with: the copy of the object, and the range there that is not needed as soon as it is open; None for an open one."""
+        if self._index is not None or self._bundled is not None:
+            return None
+        end = self.entry.at + self.entry.size
+        return self._copied(), (end - (self.entry.size if self.is_checked else self._end), end)
+
+    @property
+    def _end(self) -> int:
+        """The bytes that are fetched from its end: the leaves are before the index, and a lookup needs the pages alone then."""
+        size = self.entry.size
+        return size if size <= 2 * FOOTER else max(FOOTER, min(size // LEAVES, MOST_LEAVES))
 
     def _copied(self) -> PartialCopy:
-        self._copy = self._copy or self.bundles.copy(self.path, self._entry.at, self._entry.size)
+        self._copy = self._copy or self.bundles.copy(self.path, self.entry)
         return self._copy
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        at = self.entry.at
+        fetch(self._copied(), self.entry, [(at + start, at + end) for start, end in ranges])
 
     @property
     def content(self) -> bytes:
         """Return the bytes of a small file in a bundle, checked."""
-        self._bundled = self._bundled or self.bundles.read_checked(self.path, self._entry)
+        self._bundled = self._bundled or self.bundles.read_checked(self.path, self.entry)
         return self._bundled
 
     @property
@@ -177,17 +190,17 @@ class BatchFile:
 
     def fetch(self, data: Mapped, starts: Matrix, ends: Matrix) -> None:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
-        if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
+        if not len(starts) or self._warm or not (self.is_fetched or isinstance(data, mmap.mmap)):
             return
-        if self.stays_open and not self.is_fetched and len(data) <= WARM:
+        if self.stays_open and isinstance(data, mmap.mmap) and len(data) <= WARM:
             self._warm = True
             data.madvise(mmap.MADV_WILLNEED)
             return
         near = starts[1:] - np.maximum.accumulate(ends)[:-1] < NEAR
         first = np.flatnonzero(np.concatenate([[True], ~near]))
         starts, ends = starts[first], np.maximum.reduceat(ends, first)
-        if self.is_fetched:
-            fetch(self._copied(), self._entry, list(zip(starts.tolist(), ends.tolist(), strict=True)))
+        if not isinstance(data, mmap.mmap):
+            self._fetch(list(zip(starts.tolist(), ends.tolist(), strict=True)))
             return
         for start, end in zip((starts // mmap.PAGESIZE * mmap.PAGESIZE).tolist(), ends.tolist(), strict=True):
             data.madvise(mmap.MADV_WILLNEED, start, end - start)
@@ -195,8 +208,7 @@ class BatchFile:
     def _open(self, data: memoryview) -> None:
         """Check the end of the file, and keep its index and footer."""
         if self.is_fetched:
-            # The leaves are before the index: a lookup needs the pages alone then.
-            self._fetch_end(max(FOOTER, min(len(data) // LEAVES, MOST_LEAVES)))
+            self._fetch_end(self._end)
             self._fetch_end(footer_size(data) + TRAILER)
             self._fetch_end(tail_size(data))
         size = tail_size(data)
@@ -204,20 +216,20 @@ class BatchFile:
         if not END < footer <= size <= len(data):
             raise damaged(self.path)
         tail = data[-size:]
-        if size == footer or checksum(tail) != self._entry.footer:
+        if size == footer or checksum(tail) != self.entry.footer:
             raise damaged(self.path)
         try:
             index = PageIndex.from_bytes(bytes(tail[: size - footer - TRAILER]), self._width)
         except (OSError, ValueError, KeyError, TypeError):
             raise damaged(self.path) from None
-        if index.start + 8 * index.length * index.groups != len(data) - size or index.rows != self._entry.rows:
+        if index.start + 8 * index.length * index.groups != len(data) - size or index.rows != self.entry.rows:
             raise damaged(self.path)
         self._index = index
 
     def _fetch_end(self, size: int) -> None:
         """Fetch the last bytes, so many if the file has them."""
-        whole = self._entry.size
-        fetch(self._copied(), self._entry, [(max(0, whole - size), whole)] if size < whole + FOOTER else [])
+        whole = self.entry.size
+        self._fetch([(max(0, whole - size), whole)] if size < whole + FOOTER else [])
 
     @contextmanager
     def mapped(self) -> Iterator[Mapped]:
@@ -229,15 +241,15 @@ class BatchFile:
             yield self.content
             return
         if self.is_fetched:
-            yield self._copied().data
+            yield memoryview(self._copied().data)[self.entry.at : self.entry.at + self.entry.size]
             return
-        if self._entry.bundle:
-            yield self.bundles.view(self.path, self._entry)
+        if self.entry.bundle:
+            yield self.bundles.view(self.path, self.entry)
             return
-        if self._mapped is not None and self._mapped.size() == self._entry.size:
+        if self._mapped is not None and self._mapped.size() == self.entry.size:
             yield self._mapped
             return
-        check_size(self.path, self._entry)  # of a file cut short since, mapped pages can't be read
+        check_size(self.path, self.entry)  # of a file cut short since, mapped pages can't be read
         try:
             with reading(self.path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -249,8 +261,9 @@ class BatchFile:
 
     def release_pages(self, data: Mapped) -> None:
         """Have pages that were read count no longer as memory of this process, unless they are read again and again (see `held`)."""
-        if isinstance(data, mmap.mmap) and not self._warm:
-            data.madvise(mmap.MADV_DONTNEED)
+        mapped = self._copied().data if self.is_fetched else data
+        if isinstance(mapped, mmap.mmap) and not self._warm:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def stay_mapped(self) -> None:
         """Keep the file mapped from the next use on."""
@@ -259,7 +272,7 @@ class BatchFile:
     @property
     def held(self) -> int:
         """Return the number of bytes of the file that may count as memory of this process."""
-        return self._entry.size if self._warm and self._mapped is not None else 0
+        return self.entry.size if self._warm and self._mapped is not None else 0
 
     @property
     def is_mapped(self) -> bool:
@@ -270,6 +283,17 @@ class BatchFile:
         """Release the file until it is used again. It is unmapped when the last reference to it is gone."""
         self._mapped = self._bundled = None
         self._warm = False
+
+
+def fetch_ends(files: Iterable[BatchFile]) -> None:
+    """Fetch what lookups in some files begin with from an object store: with one request for those that are near each other in a bundle."""
+    ranges: dict[PartialCopy, list[tuple[int, int]]] = {}
+    for file in files:
+        if found := file.ahead():
+            ranges.setdefault(found[0], []).append(found[1])
+            some = file
+    for copy, each in ranges.items():
+        fetch(copy, some.entry, each)
 
 
 REPEATED = 256

@@ -23,7 +23,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch import file
-from ddcli.store.batch.file import BatchFile, BatchLayout, in_byte_order
+from ddcli.store.batch.file import BatchFile, BatchLayout, fetch_ends, in_byte_order
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
 from ddcli.store.batch.paged_rows import NOTHING, PagedRows
 from ddcli.store.batch.row_group_file import column_of, stored_order
@@ -176,7 +176,7 @@ class StoredBatch:
         """Bring what `for_keys` reads here from an object store, but for very many pages, and the parts of batches that are read whole."""
         if self._matrix is not None or not self.file.is_far:
             return
-        self.file.open_ahead()
+        fetch_ends([self.file])
         if self._in_memory or self.layout.leading_column is None:
             return
         keys = np.ascontiguousarray(self._near(keys))

@@ -424,16 +424,15 @@ class MappedFile:
 
 
 class PartialCopy:
-    """The stand-in of `size` > 0 bytes of an object that never changes, from the byte `at` on: `data`, with zeros in the parts that were not fetched.
+    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, with zeros in the parts that were not fetched.
 
     It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
     """
 
-    def __init__(self, path: Path, size: int, at: int = 0) -> None:
+    def __init__(self, path: Path, size: int) -> None:
         import tempfile
 
         self.path = path
-        self._at = at
         with tempfile.TemporaryFile() as file:
             file.truncate(size)
             self.data = mmap.mmap(file.fileno(), size)
@@ -445,14 +444,21 @@ class PartialCopy:
         """Return the number of bytes that are here, rounded up to blocks."""
         return FETCHED * self._there.count(1)
 
+    def has(self, start: int, end: int) -> bool:
+        """Return whether a range of bytes is here."""
+        return _ABSENT.search(self._there, start // FETCHED, -(-end // FETCHED)) is None
+
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Bring ranges of bytes [start, end) here, together; what is here already isn't requested again. The object may end before."""
-        missing = []
-        for start, end in ranges:
-            missing += [found.span() for found in _ABSENT.finditer(self._there, start // FETCHED, -(-end // FETCHED))]
+        missing: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            for found in _ABSENT.finditer(self._there, start // FETCHED, -(-end // FETCHED)):
+                first, last = found.span()
+                if missing and first - missing[-1][1] < NEIGHBOURS:
+                    first, last = missing[-1][0], max(last, missing.pop()[1])
+                missing.append((first, last))
         places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in missing]
-        wanted = [(self._at + start, self._at + end) for start, end in places]
-        for (start, _), data in zip(places, fs(self.path).read_ranges(wanted), strict=True):
+        for (start, _), data in zip(places, fs(self.path).read_ranges(places), strict=True):
             self.data[start : start + len(data)] = bytes(data)
         for first, last in missing:
             self._there[first:last] = b"\1" * (last - first)
@@ -460,6 +466,8 @@ class PartialCopy:
 
 FETCHED = 1 << 14
 """Bytes of a block of an object, which is fetched as a whole."""
+NEIGHBOURS = 1 << 6
+"""Blocks between two ranges that are fetched with them: a megabyte takes as long as a request."""
 _ABSENT = re.compile(rb"\0+")
 
 

@@ -17,14 +17,14 @@ from ddcli.store.state.outputs import output_files
 
 OPEN = 128
 """Bundles that a run has open at once: each takes a descriptor."""
-HELD = 256 << 20
+HELD = 512 << 20
 """Bytes of objects that stay on this machine's disk for their next reader."""
 NEAR = 1 << 20
 """Bytes of a block of a bundle in an object store that are fetched together: a run that reads a small batch mostly reads its neighbours, too, and each request takes some 20 ms."""
 FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry
@@ -77,24 +77,30 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
 class OpenBundles:
     """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Of object stores it keeps what was fetched, also of batches that have an object of their own.
 
-    No object is asked for its size: what is missing of one is found where it is read.
+    `sizes` has the sizes of bundles, as a manifest has them: an object store is asked for the others.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[tuple[Path, int, int], MappedFile | PartialCopy] = {}
+    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
+        self._sizes = {} if sizes is None else sizes
+        self._open: dict[Path, MappedFile | PartialCopy] = {}
         self._opening = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[OpenBundles], tuple[()]]:
-        return OpenBundles, ()  # another process opens its own
+    @classmethod
+    def of(cls, manifest: Manifest | None) -> OpenBundles:
+        """Return the bundles of a manifest, none of them open yet."""
+        return cls(manifest.bundles if manifest else None)
+
+    def __reduce__(self) -> tuple[type[OpenBundles], tuple[Mapping[str, int]]]:
+        return OpenBundles, (self._sizes,)  # another process opens its own
 
     def check_size(self, path: Path, entry: FileEntry) -> None:
         """Refuse a batch of a local bundle (StateError) that it has no room for."""
-        if len(self._mapped(path).data) < entry.at + entry.size:
+        if len(self._content(path, entry).data) < entry.at + entry.size:
             check_size(path, entry)
 
     def view(self, path: Path, entry: FileEntry) -> memoryview:
         """Return the bytes of a batch as they are in its local bundle, unchecked."""
-        found = memoryview(self._mapped(path).data)[entry.at : entry.at + entry.size]
+        found = memoryview(self._content(path, entry).data)[entry.at : entry.at + entry.size]
         if len(found) != entry.size:
             raise damaged(path)
         return found
@@ -102,55 +108,46 @@ class OpenBundles:
     def read_checked(self, path: Path, entry: FileEntry) -> bytes:
         """Return the bytes of a batch, or refuse it (StateError) if its bundle is gone or they are not those that were written.
 
-        A small one is fetched from an object store with its neighbours.
+        It is fetched from an object store with its neighbours.
         """
-        if fs(path).is_local:
-            found = self._mapped(path).data[entry.at : entry.at + entry.size]
-        elif entry.size > NEAR:
-            found = self._fetched(path, entry, entry.at, entry.size)[:]
-        else:
-            end = entry.at + entry.size
-            blocks = ((at, self._fetched(path, entry, at, NEAR)) for at in range(entry.at // NEAR * NEAR, end, NEAR))
-            found = b"".join(block[max(0, entry.at - at) : end - at] for at, block in blocks)
+        content, end = self._content(path, entry), entry.at + entry.size
+        if isinstance(content, PartialCopy) and not content.has(entry.at, end):
+            fetch(content, entry, [(entry.at // NEAR * NEAR, min(-(-end // NEAR) * NEAR, len(content.data)))])
+        found = content.data[entry.at : end]
         if len(found) != entry.size or checksum(found) != entry.checksum:
             check_size(path, entry)
             raise damaged(path)
         return found
 
-    def copy(self, path: Path, at: int, size: int) -> PartialCopy:
-        """Return the copy, empty at first, of a range of an object."""
-        found = self._opened((path, at, size), lambda: PartialCopy(path, size, at))
-        assert isinstance(found, PartialCopy)
+    def copy(self, path: Path, entry: FileEntry) -> PartialCopy:
+        """Return the copy, empty at first, of the object that has a batch."""
+        found = self._content(path, entry)
+        assert isinstance(found, PartialCopy), "a local file is mapped"
+        if len(found.data) < entry.at + entry.size:
+            raise damaged(path)
         return found
 
-    def _fetched(self, path: Path, entry: FileEntry, at: int, size: int) -> mmap.mmap:
-        found = self.copy(path, at, size)
-        fetch(found, entry, [(0, size)])
-        return found.data
-
-    def _mapped(self, path: Path) -> MappedFile | PartialCopy:
-        try:
-            return self._opened((path, 0, 0), lambda: MappedFile(path))
-        except OSError as error:
-            raise unreadable(path, error) from None
-        except ValueError:  # it is empty
-            raise damaged(path) from None
-
-    def _opened(
-        self, place: tuple[Path, int, int], make: Callable[[], MappedFile | PartialCopy]
-    ) -> MappedFile | PartialCopy:
+    def _content(self, path: Path, entry: FileEntry) -> MappedFile | PartialCopy:
         with self._opening:
-            found = self._open.pop(place, None)
+            found = self._open.pop(path, None)
             if found is None:
-                found = make()
+                try:
+                    found = MappedFile(path) if fs(path).is_local else PartialCopy(path, self._size(path, entry))
+                except OSError as error:
+                    raise unreadable(path, error) from None
+                except ValueError:  # it is empty
+                    raise damaged(path) from None
                 while len(self._open) >= OPEN or sum(each.fetched for each in self._open.values()) > HELD:
                     del self._open[next(iter(self._open))]
-            self._open[place] = found
+            self._open[path] = found
         return found
+
+    def _size(self, path: Path, entry: FileEntry) -> int:
+        return (self._sizes.get(path.name) or fs(path).size()) if entry.bundle else entry.size
 
 
 def fetch(copy: PartialCopy, entry: FileEntry, ranges: Sequence[tuple[int, int]]) -> None:
-    """Fetch ranges of a batch's bytes. Raises StateError where its object is gone, or ends before them."""
+    """Fetch ranges of the object that has a batch. Raises StateError where it is gone, or ends before them."""
     try:
         copy.fetch(ranges)
     except OSError as error:
