@@ -113,23 +113,27 @@ class MemoryStore:
         The last reader of given updates releases them.
         """
         path, scope = leg.path, self.nest.scopes[leg.path]
-        if scope.workers.count == 1 and not scope.streams:
-            here = self._input(leg, stage, found)
-            return shards, 0, lambda _: here
+        alone = scope.workers.count == 1 and not scope.streams  # nothing is exchanged
         inputs: dict[int, StageInput] = defaultdict(StageInput)
         given: Given = defaultdict(dict)
         rows = 0
         while found:
             at, parts = found.popitem()
-            rows += sum([delta.rows for delta in parts])
+            rows += 0 if alone else sum([delta.rows for delta in parts])
             if at.what == LATE:
                 inputs[at.shard].late[at.place[-1]] = summed(parts)
                 continue
             for index in self._read_at(at.place, path, stage):
-                given[index][at.shard] = parts
+                if alone:
+                    inputs[at.shard].deltas[index] = summed(parts)
+                else:
+                    given[index][at.shard] = parts
             del parts
-        for wake in self._due(leg):
-            inputs[wake.shard].due.add(wake.place[-1])
+        for wake in leg.due:
+            if wake.place not in self.nest.origins:  # where an arrangement enters, only its updates are passed on
+                inputs[wake.shard].due.add(wake.place[-1])
+        if alone:
+            return shards, 0, lambda shard: inputs[shard]
         routed = self._exchange(path, stage, given)
         while given:
             index, by_shard = given.popitem()
@@ -147,25 +151,6 @@ class MemoryStore:
             return here
 
         return (busy, rows, take) if path or self.on_trace_ready is None else (shards, LARGE, take)
-
-    def _input(self, leg: Leg, stage: Stage, found: Found[Delta]) -> StageInput:
-        """Return the input of the only shard: nothing is exchanged."""
-        here, path = StageInput({}, {}, None, set()), leg.path
-        while found:
-            at, parts = found.popitem()
-            if at.what == LATE:
-                here.late[at.place[-1]] = summed(parts)
-            else:
-                for index in self._read_at(at.place, path, stage):
-                    here.deltas[index] = summed(parts)
-            del parts
-        for wake in self._due(leg):
-            here.due.add(wake.place[-1])
-        return here
-
-    def _due(self, leg: Leg) -> Iterator[ScheduledActivation]:
-        """Yield the calls of operators that a leg has. Where an arrangement enters, only its updates are passed on."""
-        return (wake for wake in leg.due if wake.place not in self.nest.origins)
 
     def _read_at(self, place: Path, path: Path, stage: Stage) -> Sequence[int]:
         """Return the places of a stage at which updates of a place are read: its own, or those where its arrangement enters the scope."""

@@ -25,7 +25,7 @@ from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replace
 from ddcli.sinks.side_logs import MOST, NotedUpdates
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import locate
+from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_files import NAME as SUMMED
 from ddcli.store.log.joint_files import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns
@@ -43,7 +43,6 @@ from ddcli.store.log.writer import (
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.fingerprint import Fingerprint, continues, log_number, number_in, stated
-from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import last_of, more
 from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.file_identity import mark_of
@@ -374,7 +373,7 @@ class OutputWriter:
         files = more(known.files if known else (), self._files.get(name, ()))
         state, contents = self.request.state, self._contents(name, known)
         same = known is not None and locate(state, known.path) == directory
-        place = known.path if known is not None and same else relative_output(state, directory)
+        place = known.path if known is not None and same else relative(directory, state)
         return OutputEntry(place, schema, files, meaning, log, horizon, contents)
 
     def _write_columns(self, name: str) -> None:
@@ -431,7 +430,7 @@ class OutputWriter:
         log = known.log if known and files == before else log_identity(name, self._commit.number)
         self.progress(directory, horizon, name, log)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
-        path, contents = relative_output(self.request.state, directory), self._contents(name, None)
+        path, contents = relative(directory, self.request.state), self._contents(name, None)
         return OutputEntry(path, schema, files, meaning, log, horizon, contents)
 
     def correct(

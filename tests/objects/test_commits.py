@@ -16,7 +16,7 @@ from ddcli.job.consumed_files import with_archive_paths
 from ddcli.store.files import gate
 from ddcli.store.files.access import FETCHED, PartialCopy
 from ddcli.store.files.gate import TEMPORARY, Files
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.log.writer import write_progress
 from ddcli.store.scratch import attempt
@@ -26,7 +26,6 @@ from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import NEAR, OpenBundles, verify_state
 from tests.draws import many
@@ -107,7 +106,7 @@ def commit(place, batches, step, files=None, *, keep=(), elsewhere=False, names=
             write_progress(transaction, path, ((step + 1,),))
             known = before.outputs[name].files if before else ()
             new = FileEntry(file.name, 1, written.size, written.checksum, *bounds)
-            found[name] = OutputEntry(relative_output(state.directory, path), {"a": "int64"}, (*known, new))
+            found[name] = OutputEntry(relative(path, state.directory), {"a": "int64"}, (*known, new))
         upper = ((step + 1,),)
         people = ArrangementEntry("f1", ((0,),), upper, ("a",), {"a": "int64"}, tuple(shards))
         return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs=found))

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from ddcli.store.batch.compaction import append, writer_of
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
-from ddcli.store.state.outputs import relative_output
 
 LOCKS = ("LOCK", "_lock")
 """The names of locks: of a state, of an output."""
@@ -128,7 +127,7 @@ def commit_step(state: State, output: Path, step: int, *, replace: bool = False)
         files = before.outputs["out"].files if state.manifest else ()
         upper = ((step + 1,),)
         people = ArrangementEntry("f1", ((0,),), upper, ("a",), {"a": "int64"}, ((*old, batch),))
-        out = OutputEntry(relative_output(state.directory, output), {"a": "int64"}, (*files, update))
+        out = OutputEntry(relative(output, state.directory), {"a": "int64"}, (*files, update))
         return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs={"out": out}))
 
 

@@ -15,6 +15,7 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
+from ddcli.store.files.objects import relative
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.log.reader import LogReader
@@ -22,7 +23,6 @@ from ddcli.store.log.writer import CHUNK, file_name, frontier_name, output_bytes
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
-from ddcli.store.state.outputs import relative_output
 from ddcli.store.tables.inventory import list_input
 from tests.secret import SECRET
 from tests.store.support import names
@@ -50,7 +50,7 @@ def write(place, frame, lanes, time, lower, upper):
             entry = FileEntry(name, len(lanes), written.size, written.checksum, lower, upper)
         write_progress(transaction, out, upper)
         files = state.manifest.outputs["out"].files if state.manifest else ()
-        outputs = {"out": OutputEntry(relative_output(state.directory, out), {}, (*files, *([entry] if entry else [])))}
+        outputs = {"out": OutputEntry(relative(out, state.directory), {}, (*files, *([entry] if entry else [])))}
         transaction.commit(Manifest("p", upper, outputs=outputs))
     return entry, out
 

@@ -31,7 +31,7 @@ from ddcli.store.state.directory import State, new_identity
 from ddcli.store.state.document import BRANCH, BRANCHES, branch_of
 from ddcli.store.state.entries import Size, log_identity
 from ddcli.store.state.manifest import RESTORE, Manifest, manifest_path, read_manifest, read_newest
-from ddcli.store.state.outputs import check_outputs, output_paths, relative_file, relative_output
+from ddcli.store.state.outputs import check_outputs, output_paths, relative_file
 from ddcli.store.state.removal import find_removal, remove
 from ddcli.store.state.shared_arrangements import BRANCH as BRANCH_HOLD
 from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, release, write_hold
@@ -127,7 +127,7 @@ def _linked(
     reopenings, horizon, order = (owner.reopenings, owner.horizon, owner.order) if owner else (0, entry.horizon, ())
     tags = owner.tags if owner else None
     write_progress(transaction, target, manifest.upper, reopenings, horizon, order, log, tags)
-    return replace(entry, path=relative_output(transaction.state.directory, target), log=log)
+    return replace(entry, path=relative(target, transaction.state.directory), log=log)
 
 
 def _link(transaction: Transaction, source: Path, path: Path) -> None:

@@ -314,7 +314,7 @@ class ArrangementEntry:
 
 @frozen
 class OutputEntry:
-    """An output log: its directory relative to the state's, its columns, its files, oldest first, and the `fingerprint` of its collection.
+    """An output log: its directory relative to the state's, so that a moved folder stays whole, its columns, its files, oldest first, and the `fingerprint` of its collection.
 
     `log` distinguishes it from other logs of the state, and from the log that it was before it was written from the beginning. If it was made of logs whose past
     was summed up by then, it has no times before the `horizon`. `contents` is the fingerprint of its records (see `fingerprint`); "" for one of an earlier version.

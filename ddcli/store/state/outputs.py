@@ -58,11 +58,6 @@ def output_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, Fi
             yield paths[name] / file.name, file
 
 
-def relative_output(directory: Path, output: Path) -> str:
-    """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
-    return relative(output, directory)
-
-
 def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
     """Return the state's name of each output that it knows, by its path, or by the path to which its files were moved."""
     located = output_paths(directory, manifest)
