@@ -10,6 +10,7 @@ same in both (a NaN, a type that Spark lacks) is kept.
 
 from __future__ import annotations
 
+import os
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, or_
 from pathlib import Path
@@ -25,6 +26,7 @@ from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.spark.commits import WriterBatch
 from ddcli.spark.parts import ChangeInterval, LogPart, literal, parts_of_changes, parts_of_contents, rows_of
 from ddcli.spark.sinks import LogStreamWriter, LogTarget, LogWriter
+from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
 from ddcli.store.mirrors.spark_table import spark_schema, spark_type, to_arrow
@@ -261,6 +263,8 @@ WRITTEN = {name.lower(): name for name in ("path", "time", "diff", "writer", "ba
 """The options of a writer."""
 SPARKS = {"checkpointlocation", "queryname"}
 """Options of Spark's own that it passes on."""
+ARTIFACTS = "SPARK_JOB_ARTIFACT_UUID", "default"
+"""The variable with a Connect session's directory, in which Spark starts Python processes, and its value in other sessions."""
 TRUTHS = {"true": True, "false": False}
 INT64 = Type("int64")
 
@@ -340,13 +344,22 @@ def check_options(given: Mapping[str, str], known: Mapping[str, str], what: str)
 def located(path: str) -> Path:
     """Return the path of a log, as Spark's users write it; a relative one is below the driver's working directory.
 
+    Raises UsageError for a relative one in Spark Connect: there Python works in a temporary directory of the session, where a log would be lost.
+
     >>> located("s3a://lake/sales"), located("file:///srv/sales")
     (ObjectPath('s3://lake/sales'), PosixPath('/srv/sales'))
     """
     for scheme, ours in (("s3a://", "s3://"), ("s3n://", "s3://"), ("file://", ""), ("file:", "")):
         if path.startswith(scheme):
             return locate(Path("/"), ours + path.removeprefix(scheme))
-    return locate(Path.cwd(), path)
+    found = locate(Path.cwd(), path)
+    if os.environ.get(*ARTIFACTS) != ARTIFACTS[1] and fs(found).is_local and not path.startswith("/"):
+        raise UsageError(
+            "a relative path means nothing in Spark Connect",
+            place=path,
+            hint="write the whole path, as the server and its executors have it",
+        )
+    return found
 
 
 def _count(text: str | None) -> int | None:

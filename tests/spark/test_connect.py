@@ -103,6 +103,14 @@ def test_a_session_of_connect_is_used_and_left(server, path):
     assert run(path, spark=session).spark.tasks
     assert session.range(3).count() == 3
     assert not session.getTags()
+    log = path.parent / "numbers"
+    session.range(3).write.format("dd").mode("append").save(str(log))
+    assert session.read.format("dd").load(str(log)).count() == 3
+    lost = "a relative path means nothing in Spark Connect"  # Python works in a temporary directory there
+    with pytest.raises(Exception, match=lost):
+        session.range(3).write.format("dd").mode("append").save("lost")
+    with pytest.raises(Exception, match=lost):
+        session.read.format("dd").load("lost").count()
     session.stop()
 
 

@@ -154,13 +154,16 @@ def test_a_path_that_one_machine_lacks(master, hidden, tmp_path, lacks, error):
 @pytest.mark.in_turn(9)
 def test_the_doctor_finds_a_path_that_one_machine_lacks(master, hidden, tmp_path):
     place = hidden / tmp_path.name
-    pipeline(tmp_path, input_=f"{place}/")
+    pipeline(tmp_path, input_=f"{place}/", output=f"{hidden}/")
     words = command(tmp_path, master, {})
     words[3:7] = ["doctor", tmp_path / "p.yaml", "--spark"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 5, done.stderr
     failed = [line for line in done.stdout.splitlines() if not line.startswith("ok ")]
-    assert failed == [f"FAILED  paths       an executor can't open the input 'a', {place}: {FAR}: there is none"]
+    said = "FAILED  paths       an executor can't open the"
+    assert failed[0] == f"{said} input 'a', {place}: {FAR}: there is none"
+    assert re.fullmatch(rf"{said} output 'b', {hidden}: {FAR}: it has no \S+, which is here", failed[1])
+    assert len(failed) == 2
 
 
 @pytest.mark.in_turn(9)

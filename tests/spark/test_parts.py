@@ -26,7 +26,7 @@ from ddcli.errors import EngineError, InputError, RewrittenError, StateError, Us
 from ddcli.expressions.types import parse_type
 from ddcli.sinks.log_compaction import compact
 from ddcli.spark import parts as parts_module
-from ddcli.spark.source import FilteringLogSource, LogSource, keeping
+from ddcli.spark.source import FilteringLogSource, LogSource, keeping, located
 from ddcli.store.log import joint_files
 from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.changelog.test_read_log import COLUMNS, TIMES, drawn, plain, summed
@@ -386,6 +386,18 @@ def test_tasks_of_another_version_are_refused(tmp_path, monkeypatch):
         collected(reader, parts, source.schema())
     with pytest.raises(EngineError, match=other):
         source.writer(StructType([StructField("k", LongType())]), overwrite=False).write(iter(()))
+
+
+def test_a_relative_path_is_refused_where_spark_connect_has_a_directory_of_its_own(tmp_path, monkeypatch):
+    write_log(tmp_path / "log/a.parquet", [(1, 0, 1)], ["k", "time", "diff"])
+    monkeypatch.chdir(tmp_path)
+    relative, whole = ({"path": str(path)} for path in ("log", tmp_path / "log"))
+    assert len(LogSource(CaseInsensitiveDict(relative)).schema()) == 2
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "0b7e")
+    assert len(LogSource(CaseInsensitiveDict(whole)).schema()) == 2
+    assert str(located("s3a://lake/log")) == "s3://lake/log"
+    with pytest.raises(UsageError, match="a relative path means nothing in Spark Connect"):
+        LogSource(CaseInsensitiveDict(relative)).schema()
 
 
 MANY = {
