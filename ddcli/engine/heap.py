@@ -41,7 +41,7 @@ def keep_freed_memory() -> None:
     except (OSError, AttributeError):
         return
     mallopt(M_MMAP_MAX, 0)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_TRIM_THRESHOLD, -1)  # never: a large loop frees and takes more than 2 GB, the largest size, in each round
     mallopt(M_ARENA_MAX, 1)
 
 
