@@ -9,7 +9,7 @@ import click
 
 from ddcli.cli.arguments import REPORT
 from ddcli.errors import UsageError
-from ddcli.screen import json_text, near, say, shell
+from ddcli.screen import json_text, near, plural, say, shell
 from ddcli.version import install_command, local_path, origin
 
 if TYPE_CHECKING:
@@ -219,8 +219,6 @@ def _import(
 ) -> None:
     """Write the pipeline file that a project becomes, and report the parts that are left out."""
     from dataclasses import asdict
-
-    from ddcli.screen import plural
 
     if target.exists() and not force:
         raise UsageError("this file exists already", place=str(target), hint="--force replaces it")

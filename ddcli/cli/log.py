@@ -24,7 +24,7 @@ from ddcli.cli.arguments import (
     parse_csv,
 )
 from ddcli.errors import InputError, UsageError
-from ddcli.screen import json_text, near, say
+from ddcli.screen import json_text, near, plural, say
 from ddcli.spec.model import FORMATS
 
 if TYPE_CHECKING:
@@ -151,8 +151,6 @@ def log_command(
             raise
         raise unreadable(found.path, error) from None
     if cut:
-        from ddcli.screen import plural
-
         say(f"cut after {count:,} {plural(count, 'row')} by --limit; the log has more", err=True)
     if wanted and not count and not cut:
         from ddcli.store.texts import key_text, null_hint
@@ -195,7 +193,6 @@ def compact_command(
       dd log compact pipelines/airborne.yaml --dry-run
     """
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.sinks.log_compaction import compact
 
     done = compact(target, Path.cwd(), before, pass_claims=pass_claims, if_locked=if_locked, dry=dry_run)
@@ -327,7 +324,6 @@ def _table(
     """Write a log's collection at a time to a table, and report its rows."""
     from ddcli.commands.convert import write_table
     from ddcli.expressions.csv_dialect import DEFAULT
-    from ddcli.screen import plural
     from ddcli.sources.change_log import DIFF, ChangeLog
 
     time, diff, columns, csv = options.pop("time"), options.pop("diff"), options.pop("columns"), options.pop("csv")
@@ -351,8 +347,6 @@ def _refuse(options: dict[str, Any], option: str, why: str) -> None:
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
     """Print the numbers of rows that were read and written."""
-    from ddcli.screen import plural
-
     if output == "json":
         say(json_text(summary.to_json()))
         return

@@ -25,7 +25,7 @@ from ddcli.cli.arguments import (
     parse_csv,
 )
 from ddcli.errors import UsageError
-from ddcli.screen import in_columns, json_text, near, say, shell
+from ddcli.screen import in_columns, json_text, near, plural, say, shell
 from ddcli.spec.file import file_at
 
 if TYPE_CHECKING:
@@ -325,7 +325,6 @@ def _unread(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator[
 def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str, table: str) -> None:
     """Deliver the changes of each commit to a target, and report them."""
     from ddcli.feed.targets import check_inputs, open_target
-    from ddcli.screen import plural
 
     check_inputs(into, Path.cwd(), feed.state)
     for _ in waits:

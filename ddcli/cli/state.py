@@ -35,7 +35,7 @@ from ddcli.cli.state_changes import (
     with_options,
 )
 from ddcli.errors import StateError, UsageError
-from ddcli.screen import in_columns, json_text, near, say, visible
+from ddcli.screen import in_columns, json_text, near, plural, say, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -237,7 +237,6 @@ def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.commands.checks import rows_aside
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.state.upkeep import manifest_of, overview
     from ddcli.store.texts import json_times
 
@@ -312,7 +311,6 @@ def show(pipeline: Path | None, state: Path | None, arrangement: str, output: st
     """
     from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.state.upkeep import details, manifest_of
     from ddcli.store.texts import json_times
 
@@ -357,7 +355,6 @@ def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
       dd state verify pipelines/airborne.yaml
     """
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import verify as read
 
@@ -395,7 +392,6 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
       dd state export pipelines/airborne.yaml backup/airborne
     """
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.files.objects import locate
     from ddcli.store.state.branches import export_state
 

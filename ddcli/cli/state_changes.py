@@ -10,7 +10,7 @@ import click
 
 from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, StateDirectory, only_pipeline
 from ddcli.errors import LockedError, StateError, UsageError
-from ddcli.screen import json_text, near, say
+from ddcli.screen import json_text, near, plural, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +138,6 @@ def gc(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: s
       dd state gc pipelines/airborne.yaml
     """
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.state.removal import find_strangers
     from ddcli.store.state.upkeep import collect_garbage
 
@@ -243,7 +242,6 @@ def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) 
 def _size_change(before: Size, after: Size, nothing: str) -> str:
     """Return the sizes before and after in a line; or one of them with the reason `nothing` why there is no change."""
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
 
     texts = [
         f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
@@ -280,7 +278,6 @@ def reset_command(
     """
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.outputs import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
@@ -336,7 +333,6 @@ def reset_command(
 def _lines(found: Removal) -> list[str]:
     """Return lines that list the files to remove and those that stay."""
     from ddcli.job.summary import size_of
-    from ddcli.screen import plural
 
     lines = []
     places = [("state", "", found.state, found.files)]

@@ -24,7 +24,7 @@ from ddcli.cli.arguments import (
 )
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
 from ddcli.errors import UsageError
-from ddcli.screen import json_text, say
+from ddcli.screen import json_text, plural, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,6 @@ def why_command(
     from ddcli.engine.counts import SILENT
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
-    from ddcli.screen import plural
 
     progress = SILENT
     if sys.stderr.isatty():

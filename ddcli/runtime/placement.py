@@ -211,8 +211,6 @@ class Placement:
         Raises UsageError if the file wants Spark and it isn't installed, before any work is done.
         """
         if self.rule.engine == "auto" and "spark" in wishes and size:
-            from ddcli.runtime.placement import check_installed
-
             self._wanted(lambda: check_installed(self.request.asked.resources.spark))
             return True
         return self.rule.wants_spark((), size)
@@ -234,7 +232,6 @@ class Placement:
         if self.spark is None:
             request = self.request
             request.asked.progress.begin("starting Spark")
-            from ddcli.runtime.placement import start
             from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
 
             self.spark = self._wanted(

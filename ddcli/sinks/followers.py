@@ -43,6 +43,7 @@ from ddcli.store.targets.mark import (
     read_marks,
     write_marks,
 )
+from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -289,7 +290,6 @@ def _opened(
             yield DatabaseTable(database, parts, key, request.spec.outputs, unique, stated(spec))
     else:
         from ddcli.store.targets.delta import DeltaTarget
-        from ddcli.version import check_package
 
         check_package("deltalake")
         delta = DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)

@@ -7,7 +7,7 @@ No commits of others are lost: the catalog refuses one that is based on another 
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +155,6 @@ class IcebergTarget(FileTable):
         super().discard(number, pieces)
         if self._table is None:
             return
-        from contextlib import suppress
-
         for piece in pieces:  # where the folder can't be listed
             with suppress(OSError):  # it is not there
                 self._table.io.delete(self._path(piece.name))
