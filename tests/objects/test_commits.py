@@ -13,7 +13,7 @@ import pytest
 import ddcli.store.files.objects
 from ddcli.errors import EngineError, StateError
 from ddcli.job.consumed_files import with_archive_paths
-from ddcli.store.files import gate
+from ddcli.store.files import access, gate
 from ddcli.store.files.access import FETCHED, PartialCopy
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import ObjectPath, relative
@@ -184,6 +184,23 @@ def test_ranges_of_an_object_that_are_near_each_other_are_fetched_by_one_request
     assert copy.data[:16_384] == bytes(16_384)
     assert copy.data[4_500_000:] == data[4_500_000:] + bytes(size - len(data))
     assert copy.fetched == sum(last - first for some in found for first, last in some) * FETCHED
+
+
+def test_a_large_range_is_fetched_in_parts(place, monkeypatch):
+    """No more bytes than a bound are in memory on their way."""
+    data = random.Random(1).randbytes(1 << 20)
+    place.put(data)
+    monkeypatch.setattr(access, "TOGETHER", 16)
+    monkeypatch.setattr(access, "NEIGHBOURS", 2)
+    asked, read_ranges = [], ObjectPath.read_ranges
+    monkeypatch.setattr(
+        ObjectPath, "read_ranges", lambda path, ranges: (asked.append(ranges), read_ranges(path, ranges))[1]
+    )
+    copy = PartialCopy(place, len(data))
+    copy.fetch([(0, 10), (5 * FETCHED, 50 * FETCHED), (60 * FETCHED, 61 * FETCHED)])
+    assert [sum(end - start for start, end in ranges) // FETCHED for ranges in asked] == [1, 16, 16, 14]
+    assert copy.data[5 * FETCHED : 50 * FETCHED] == data[5 * FETCHED : 50 * FETCHED]
+    assert copy.has(60 * FETCHED, 61 * FETCHED)
 
 
 def test_what_is_left_in_a_bundle_is_moved_in_few_requests(place, monkeypatch):

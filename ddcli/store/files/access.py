@@ -457,10 +457,22 @@ class PartialCopy:
                 if missing and first - missing[-1][1] < NEIGHBOURS:
                     first, last = missing[-1][0], max(last, missing.pop()[1])
                 missing.append((first, last))
-        places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in missing]
+        waiting: list[tuple[int, int]] = []
+        for first, last in missing:
+            for at in range(first, last, TOGETHER):
+                part = at, min(at + TOGETHER, last)
+                if sum(end - start for start, end in (*waiting, part)) > TOGETHER:
+                    self._bring(waiting)
+                    waiting = []
+                waiting.append(part)
+        self._bring(waiting)
+
+    def _bring(self, blocks: Sequence[tuple[int, int]]) -> None:
+        """Request ranges of blocks, all at once."""
+        places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in blocks]
         for (start, _), data in zip(places, fs(self.path).read_ranges(places), strict=True):
             self.data[start : start + len(data)] = bytes(data)
-        for first, last in missing:
+        for first, last in blocks:
             self._there[first:last] = b"\1" * (last - first)
 
 
@@ -468,6 +480,8 @@ FETCHED = 1 << 14
 """Bytes of a block of an object, which is fetched as a whole."""
 NEIGHBOURS = 1 << 6
 """Blocks between two ranges that are fetched with them: a megabyte takes as long as a request."""
+TOGETHER = 1 << 11
+"""Blocks that are requested together at most: 32 MB are in memory on their way."""
 _ABSENT = re.compile(rb"\0+")
 
 
