@@ -25,7 +25,6 @@ from ddcli.engine.scope_tree import (
     KEPT,
     LATE,
     Address,
-    Limit,
     LoopEntry,
     LoopScope,
     ScheduledActivation,
@@ -111,9 +110,9 @@ class EvaluatedPlan:
         self._fill(scope, inside, depth)
         results = [self.chance.choice(inside[len(variables) :] or inside) for _ in variables]
         leaving = self.chance.sample(inside, min(len(inside), self.chance.choice([1, 2])))
-        limit = Limit(self.chance.choice([None, None, 1, 2, 3]), 1_000)
+        bound = self.chance.choice([None, None, 1, 2, 3])
         made = [VariablePlaces(v, r, Text("v", None)) for v, r in zip(variables, results, strict=True)]
-        loop = LoopScope(scope, made, entries, leaving, limit, lambda *_: "")
+        loop = LoopScope(scope, made, entries, leaving, bound, 1_000, lambda *_: "")
         return outside.add_inner(loop, *initials, *entering, widths=[1 for _ in leaving])
 
     def gives(self, place, rounds, by, token):

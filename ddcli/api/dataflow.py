@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.api.traces import TraceHandle, Update
-    from ddcli.circuit.graph import ImportedSource, UpsertSource
+    from ddcli.circuit.graph import IndexedSource
     from ddcli.circuit.operators import Traces
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
@@ -66,15 +66,15 @@ class ImportedArrangement(Arranged):
         """The frontier of the dataflow that keeps the arrangement."""
         return self.handle.upper
 
-    def indexed(self) -> graph.ImportedSource:
+    def indexed(self) -> graph.IndexedSource:
         """Return the arrangement's source in this dataflow's graph. From now on the source holds the trace, and the handle doesn't."""
         self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
-        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
+        return graph.IndexedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
 
-    def united(self) -> graph.ImportedSource:
+    def united(self) -> graph.IndexedSource:
         """Return one source of all its shards together."""
-        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
+        return graph.IndexedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""
@@ -404,7 +404,7 @@ class Dataflow:
         workers: Workers,
         traces: Traces,
         graph: PhysicalGraph,
-        indexed: Mapping[str, ImportedSource | UpsertSource],
+        indexed: Mapping[str, IndexedSource],
     ) -> Assembled:
         """Return the graph's operators in the shards of these workers, over these traces."""
         scope = Scope(self.clock.count, workers=workers)

@@ -246,9 +246,9 @@ class Upserts(Session):
         updates[:, -1] = 1
         return updates
 
-    def indexed(self) -> graph.UpsertSource:
+    def indexed(self) -> graph.IndexedSource:
         """Return the collection's source in the dataflow's graph."""
-        return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
+        return graph.IndexedSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed
     """The source for steps over all shards together, which is the same."""

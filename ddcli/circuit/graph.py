@@ -22,12 +22,12 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
-from ddcli.engine.operators.linear import Consolidate, Permute, SummedTimes
+from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.scope_tree import Limit, LoopEntry, LoopScope, ScopeTree, VariablePlaces
+from ddcli.engine.scope_tree import LoopEntry, LoopScope, ScopeTree, VariablePlaces
 from ddcli.engine.stages import Handle
 from ddcli.plan import groupings, logical, loops, physical, physical_joins
 from ddcli.plan.loops import outer_nodes
@@ -51,20 +51,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ImportedSource:
-    """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
+class IndexedSource:
+    """A source that is arranged as it comes: its key and all its columns.
+
+    It is an arrangement that another dataflow keeps, in `shards`; or it is fed with rows [key | value | present | order], the last of a key having its value.
+    """
 
     key: tuple[str, ...]
     schema: Schema
-    shards: Sequence[Imported]
-
-
-@dataclass(frozen=True)
-class UpsertSource:
-    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key has its value."""
-
-    key: tuple[str, ...]
-    schema: Schema
+    shards: Sequence[Imported] | None = None
 
 
 class SourcePlaces:
@@ -74,7 +69,7 @@ class SourcePlaces:
         self,
         scope: Scope,
         traces: Traces,
-        given: Mapping[str, ImportedSource | UpsertSource],
+        given: Mapping[str, IndexedSource],
         *,
         lazily: bool,
     ) -> None:
@@ -110,7 +105,7 @@ class SourcePlaces:
             indexed = self._given[name]
             layout = Layout(indexed.schema)
             shards: Sequence[Imported | Upsert]
-            if isinstance(indexed, ImportedSource):
+            if indexed.shards is not None:
                 shards = indexed.shards
                 handle = self.fed[name] = self._scope.fed(shards, layout.width + self._scope.nt + 1, layout)
             else:
@@ -182,7 +177,7 @@ def assemble(
     pool: Pool | Sequence[Pool],
     show: Callable[[str, pl.DataFrame], None],
     time: Sequence[Type] = (INT64,),
-    indexed: Mapping[str, ImportedSource | UpsertSource] | None = None,
+    indexed: Mapping[str, IndexedSource] | None = None,
     *,
     parted: bool = False,
     facts: Mapping[str, InputFacts] | None = None,
@@ -240,7 +235,7 @@ class _SharedFacts:
 
     surroundings: CircuitContext
     left: dict[str, list[int]]
-    indexed: Mapping[str, ImportedSource | UpsertSource]
+    indexed: Mapping[str, IndexedSource]
     lazily: bool
 
 
@@ -330,7 +325,7 @@ class _Assembly:
         """
         if isinstance(node, logical.Once):
             layout = Layout(node.schema)
-            shards = [SummedTimes() for _ in range(self.scope.workers.count)]
+            shards = [Consolidate(sorted_ones=True) for _ in range(self.scope.workers.count)]
             times = self.scope.add(shards, read, width=layout.width, layout=layout)
             self.scope.call(times, node.fingerprint, node.kind, emits=False)
             return [times]
@@ -417,7 +412,8 @@ class _Assembly:
             [VariablePlaces(*each) for each in zip(places, bodies, node.names, strict=False)],
             [entry for _, entry in inner.entering],
             [bodies[which] for which in left],
-            Limit(node.bound, node.guard),
+            node.bound,
+            node.guard,
             show,
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]

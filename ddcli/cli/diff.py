@@ -22,10 +22,10 @@ from ddcli.spec.file import AT, ENDINGS, branch_file, file_at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.compare.against import Samples
     from ddcli.compare.diff import Difference
     from ddcli.compare.output import Form
     from ddcli.compare.pipelines import Differences
-    from ddcli.provenance.verification import SampledOutputs
 
 DIFFERENT = 1
 SHOWN = 20
@@ -270,21 +270,21 @@ def command(
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _sampled(text: str) -> partial[SampledOutputs]:
+def _sampled(text: str) -> partial[Samples]:
     """Return the sample of outputs that a person names.
 
     >>> _sampled("customer%100=7").args[0].words
     'customer%100=7'
     """
     from ddcli.provenance.slices import Sample
-    from ddcli.provenance.verification import SampledOutputs
+    from ddcli.provenance.verification import sampled_outputs
 
     found = SAMPLE.fullmatch(text)
     if found is None or int(found[3]) >= int(found[2]):
         raise UsageError(
             f"--sample {text}: there is no such sample", hint="write a column, a number and a remainder: customer%100=7"
         )
-    return partial(SampledOutputs, Sample(found[1], int(found[2]), int(found[3])))
+    return partial(sampled_outputs, Sample(found[1], int(found[2]), int(found[3])))
 
 
 def _of_branch(side: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from glob import has_magic, iglob
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
@@ -137,15 +137,11 @@ def compare_on_newest(state: Path, attempt: Callable[[Manifest], Found], say: Ca
     return found
 
 
-class Samples(Protocol):
-    """A sample of the outputs of a file, beside that of a state's logs."""
-
-    def sides(self, name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str: ...
-
-
 Found = TypeVar("Found")
+Samples = Callable[[str, str], "tuple[pl.DataFrame, pl.DataFrame] | str"]
+"""Returns the samples of an output in a state's log, by its name there, and of the output of a file; or the reason why they can't be compared."""
 Sampled = Callable[["Request", "Manifest"], Samples]
-"""The sample of a request's outputs and of a commit's."""
+"""Returns the samples of a commit's outputs and of a request's."""
 
 
 def _compare_samples(
@@ -160,7 +156,7 @@ def _compare_samples(
     """Compare the samples of outputs. Raises UsageError if none can be compared."""
     left = {}
     for name in names:
-        sides = samples.sides(name, known[name])
+        sides = samples(name, known[name])
         if isinstance(sides, str):
             left[name] = sides
             continue

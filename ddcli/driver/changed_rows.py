@@ -17,7 +17,6 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import RunPlan, prepare
 from ddcli.driver.replacement import (
     BEFORE_ALL,
-    ReadRows,
     Replacement,
     is_corrected_by_rows,
     may_emit_ahead,
@@ -58,7 +57,7 @@ class ChangedRows(Replacement):
         old = self.found.chosen(self.change.concerns(self.found.frame))
         new = old._replace(frame=self.change.of(old.frame))
         if self.before.log.adds_up:
-            both = [Corrected(ReadRows(rows), self.time, sign) for rows, sign in ((old, -1), (new, 1))]
+            both = [Corrected(rows, self.time, sign) for rows, sign in ((old, -1), (new, 1))]
             return InputSlice(both, 2 * len(old.diffs))
         (time,) = self.before.schema.time
         times = pl.DataFrame({time: pl.repeat(self.time[0], new.frame.height, dtype=pl.Int64, eager=True)})
@@ -67,7 +66,7 @@ class ChangedRows(Replacement):
             frame = frame.with_columns(pl.col(PRESENT) + CORRECTS)
         else:  # rows of the run come later
             frame = frame.with_columns(pl.lit(BEFORE_ALL, pl.Int64).alias(ORDER)).drop(MOMENT)
-        return InputSlice((ReadRows(Rows(frame, new.diffs, times)),), frame.height)
+        return InputSlice((Rows(frame, new.diffs, times),), frame.height)
 
 
 def find_concerned(request: Request, manifest: Manifest, changes: Mapping[str, Sequence[RowChange]]) -> dict[str, Rows]:

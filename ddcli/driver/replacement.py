@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.circuit.retention import kept_past
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
 from ddcli.driver.ledgers import has_ledger
 from ddcli.engine.operators.upsert import CORRECTS, NOTHING_LEFT
 from ddcli.engine.times import Frontier
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.driver.prepare import Prepared
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Columns, Layout
-    from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
@@ -105,24 +102,11 @@ class Replacement:
         return self.after.take((), None, upper).files
 
 
-@frozen
-class ReadRows:
-    """Updates that have been read."""
-
-    rows: Rows
-
-    def updates(self, layout: Layout, pool: Pool) -> Columns:
-        return self.rows.columns(layout, pool)
-
-    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
-        return self.updates(layout, pool).matrix()
-
-
 def read_slice(part: Slice) -> Slice:
     """Return a slice with its rows, which any process can take, if it is of files."""
     if isinstance(part, Corrected | Settled) and isinstance(part.part, LogSlice):
-        return replace(part, part=ReadRows(part.part.read()))
-    return ReadRows(part.read()) if isinstance(part, LogSlice) else part
+        return replace(part, part=part.part.read())
+    return part.read() if isinstance(part, LogSlice) else part
 
 
 def with_copied_rows(sources: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Feed]:
@@ -167,7 +151,7 @@ class KeyedReplacement(Replacement):
         if not self._lasting:
             rows = rows.with_columns(pl.lit(BEFORE_ALL, pl.Int64).alias(ORDER)).drop(MOMENT)
         diffs = pl.repeat(1, rows.height, dtype=pl.Int64, eager=True)
-        return InputSlice((ReadRows(Rows(rows, diffs, times)), *open_rows.slices), rows.height + open_rows.rows)
+        return InputSlice((Rows(rows, diffs, times), *open_rows.slices), rows.height + open_rows.rows)
 
     @property
     def _keys(self) -> list[str]:

@@ -25,7 +25,7 @@ from ddcli.driver.tables import (
 )
 from ddcli.engine.counts import Counts
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.workers import ThreadLimit
+from ddcli.engine.workers import Workers
 from ddcli.errors import DdError, EngineError
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
@@ -152,7 +152,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
     check_outputs(request.spec, options.rewrite | (options.refresh or frozenset()))
     engine = "spark" if options.spark is not None and options.engine == "auto" else options.engine
     resources = request.asked.resources.limited(options.memory, options.workers, engine, place)
-    ThreadLimit.threads = resources.workers
+    Workers.most = resources.workers
     refuse_code(request.spec, no_code=options.no_code)
     if options.standby is not None:
         resources = replace(resources, memory=options.standby.left(resources.memory))

@@ -306,8 +306,8 @@ class StepExecutor:
                 watch,
             )
             scheduler.run()
-        on_spark, here_too = scheduler.done[True], scheduler.done[False]
-        if placement.spark is None or not on_spark.tasks:
+        tasks, stages = scheduler.tasks, scheduler.stages
+        if placement.spark is None or not tasks[True]:
             return scheduler.counts, None
         where = placement.spark.master
-        return scheduler.counts, SparkSummary(where, on_spark.tasks, on_spark.stages, here_too.tasks, here_too.stages)
+        return scheduler.counts, SparkSummary(where, tasks[True], stages[True], tasks[False], stages[False])

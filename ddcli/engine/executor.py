@@ -227,7 +227,7 @@ class Executor:
         loop = self.nest.loop(path)
         if index in loop.leaving:
             self.store.leave(path, index, shard, delta, rounds)
-        if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
+        if loop.bound is None and rounds[-1] >= loop.guard:
             loop.check_settled({index: [delta]})
         for place in loop.turned.get(index, ()):
             if len(updates := advanced(delta)):

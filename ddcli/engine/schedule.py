@@ -126,7 +126,7 @@ class Schedule(Generic[P]):
                 return
             yield from self._enter(path, outer)
             self._entered(path, outer, number)
-        bound = self.nest.loop(path).limit.bound
+        bound = self.nest.loop(path).bound
         stages = self.nest.scopes[path].stages
         # In memory all updates of a round are for its only stage.
         alone = not self.little and self.nest.is_single(path)

@@ -245,16 +245,10 @@ class VariablePlaces:
     name: Text
 
 
-@frozen
-class Limit:
-    """The number of rounds after which the loop ends, or after which its variables must not change any more."""
-
-    bound: int | None
-    guard: int
-
-
 class LoopScope:
     """A loop as an inner scope. Its inputs are the variables' initials, then the other collections that enter.
+
+    It ends after `bound` rounds, if there is a bound; else its variables must not change any more after `guard` rounds.
 
     `show` returns the text of a few changes [data | diff] of the i-th variable, for the message of the EngineError that the loop doesn't settle.
     """
@@ -265,7 +259,8 @@ class LoopScope:
         variables: Sequence[VariablePlaces],
         entries: Sequence[LoopEntry],
         leaving: Sequence[Handle],
-        limit: Limit,
+        bound: int | None,
+        guard: int,
         show: Callable[[int, np.ndarray], str],
     ):
         self.scope = scope
@@ -276,7 +271,7 @@ class LoopScope:
         """The places at which variables are read, for each place of a result."""
         for variable in self.variables:
             self.turned[variable.result.index].append(variable.place.index)
-        self.limit = limit
+        self.bound, self.guard = bound, guard
         self.show = show
         self.fed = (*(variable.place for variable in variables), *(entry.place for entry in entries))
         for handle in [*(variable.result for variable in variables), *leaving]:
@@ -320,7 +315,7 @@ class LoopScope:
                     data = without_rounds(changes, self.scope.nt)
                     net = kernels.consolidate(data)
                     raise EngineError(
-                        f"the loop has not settled after {self.limit.guard} rounds: its variable '{variable.name.value}' "
+                        f"the loop has not settled after {self.guard} rounds: its variable '{variable.name.value}' "
                         f"still changes, among others by {self.show(at, net if len(net) else data)}",
                         span=variable.name.span,
                         hint="`max_rounds: n` takes the collection after n rounds, `max_rounds: {guard: n}` allows for more",

@@ -23,14 +23,11 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class ThreadLimit:
-    """The number of threads that the latest run of this process may use."""
-
-    threads = processors()
-
-
 class Workers:
     """A number of shards, and threads to step them in: as many, or fewer."""
+
+    most = processors()
+    """The number of threads that the latest run of this process may use."""
 
     def __init__(self, count: int = 1, threads: int | None = None) -> None:
         self.count = count

@@ -250,7 +250,7 @@ def _verified(
     )
     for name, entry in outputs.items():
         if name not in found.logs:
-            found.logs[name] = read_log(request.outputs[name], manifest, entry).proof
+            found.logs[name], _, _ = read_log(request.outputs[name], manifest, entry)
         try:
             table = _table_proof(request, manifest, name)
         except TableBehind as error:
@@ -324,12 +324,11 @@ def _verify_slice(
             values = frame[column]
             return part.has(values) | values.is_null() if nulls else part.has(values)
 
-        log = read_log(request.outputs[name], manifest, entry, chosen, at)
-        found.logs[name] = log.proof
-        if log.edited:
+        found.logs[name], records, edited = read_log(request.outputs[name], manifest, entry, chosen, at)
+        if edited:
             found.unproven[name] = "an edit has changed it at times that are open"
         else:
-            found.proofs.append(_proof(slices, at, name, log.records, node, column, part, nulls))
+            found.proofs.append(_proof(slices, at, name, records, node, column, part, nulls))
     several = len(inputs.time) > 1 and bool(manifest.upper)  # they hold all that is closed, before `at` or not
     closed = Slices(inputs, at, closed=Frontier(manifest.upper)) if several else slices
     found.arrangements, found.uncompared = verify_arrangements(closed, manifest, part)
@@ -378,21 +377,19 @@ def _proof(
 # --- samples -----------------------------------------------------------------------------------------------------------
 
 
-class SampledOutputs:
-    """The outputs of an edited pipeline file beside those in a state's logs, both restricted to a sample, as of the last closed time."""
+def sampled_outputs(
+    sample: Sample, request: Request, manifest: Manifest
+) -> Callable[[str, str], tuple[pl.DataFrame, pl.DataFrame] | str]:
+    """Return a function that restricts an output to a sample, as of the last closed time.
 
-    def __init__(self, sample: Sample, request: Request, manifest: Manifest) -> None:
-        self.sample, self.manifest = sample, manifest
-        self.inputs = Inputs.of(request, taken=True, manifest=manifest)
-        self.at = _last_closed(self.inputs, manifest)
+    It returns the records in the log of an output, by its name in the state, and the records of the edited pipeline file's, each with its multiplicity as
+    the last column; or the reason why they can't be compared. Of the inputs, the rows are read that records with the values of the sample can depend on.
+    """
+    column, inputs = sample.column, Inputs.of(request, taken=True, manifest=manifest)
+    at = _last_closed(inputs, manifest)
 
-    def sides(self, name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str:
-        """Return the records in the log of an output, called `before` in the state, and the records of the file, each with its multiplicity as the last column; or the reason why they can't be compared.
-
-        Of the inputs, the rows are read that records with the values of the sample can depend on.
-        """
-        column, inputs, at = self.sample.column, self.inputs, self.at
-        entry = self.manifest.outputs[before]
+    def sides(name: str, before: str) -> tuple[pl.DataFrame, pl.DataFrame] | str:
+        entry = manifest.outputs[before]
         node = inputs.relations[collection_named(inputs.request.spec, name)].node
         old, new = parse_schema(entry.schema).get(column), node.schema.get(column)
         if at is None:
@@ -402,20 +399,20 @@ class SampledOutputs:
         for kind in (old.required(), new.required()):
             if str(kind) not in EXACT:
                 return f"values of type {kind} are not sampled"
-        log = read_log(
-            inputs.request.outputs[name], self.manifest, entry, lambda frame: self.sample.has(frame[column]), at
-        ).records
+        _, log, _ = read_log(inputs.request.outputs[name], manifest, entry, lambda frame: sample.has(frame[column]), at)
         values = log[column].unique()
         wanted: dict[str, Any] = {}
         slices = Slices(inputs, at, remembered=False)
         if old.required() == new.required() and slices.origins(node, column) is not None:
-            known = pl.concat([slices.values(node, column, self.sample), values]).unique()
+            known = pl.concat([slices.values(node, column, sample), values]).unique()
             wanted[column] = KeySet(known)
         question = Question(inputs, node, wanted, at, 0)
         contents = question.contents_in(question.fed, question.facts)
         made = contents.frame().with_columns(pl.Series(COUNT, contents.counts(), pl.Int64))
-        chosen = self.sample.of(made[column].unique())
+        chosen = sample.of(made[column].unique())
         return log, made.filter(pl.col(column).is_in(chosen.implode())).select(*node.schema, COUNT)
+
+    return sides
 
 
 # --- everything --------------------------------------------------------------------------------------------------------
@@ -446,7 +443,7 @@ def _verify_all(request: Request, manifest: Manifest, outputs: Mapping[str, Outp
             summed = pl.concat(frames).group_by(columns).agg(pl.col(COUNT).sum()) if frames else none
             differing = summed.filter(pl.col(COUNT) != 0).sort(columns, nulls_last=True).collect()
             found.proofs.append(OutputProof(name, None, 0, sum(file.rows for file in entry.files), differing))
-            found.logs[name] = read_log(places[name], manifest, entry).proof
+            found.logs[name], _, _ = read_log(places[name], manifest, entry)
     return found
 
 

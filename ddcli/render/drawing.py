@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.render.layout import BoxGroup, Item, PlacedScope, Point, Rect, layout
+from ddcli.render.layout import Box, PlacedScope, Point, Rect, layout
 from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped
 from ddcli.screen import markup, visible
 
@@ -99,7 +99,7 @@ def draw(view: View) -> Drawing:
     words = {each.id: words_of(view, each) for each in view.operators}
     titles = {each.id: clipped(loop_title(each, counts.get(each.id)), 2 * MOST) for each in view.loops}
     items = [
-        Item(
+        Box(
             each.id,
             max(LEAST_WIDTH, words[each.id].columns * CELL + 2 * PAD_X),
             words[each.id].rows * ROW + 2 * PAD_Y,
@@ -108,8 +108,7 @@ def draw(view: View) -> Drawing:
         for each in view.operators
     ]
     groups = [
-        BoxGroup(each.id, cells(titles[each.id]) * CELL + 8, ROW + PAD_Y, each.parent, each.feedback)
-        for each in view.loops
+        Box(each.id, cells(titles[each.id]) * CELL + 8, ROW + PAD_Y, each.parent, each.feedback) for each in view.loops
     ]
     edges = [(source, each.id) for each in view.operators for source in each.inputs]
     return Drawing(view, words, titles, layout(items, groups, edges))

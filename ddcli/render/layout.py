@@ -39,18 +39,8 @@ class Rect(NamedTuple):
 
 
 @frozen
-class Item:
-    """A box to be placed, perhaps in a group."""
-
-    id: str
-    width: float
-    height: float
-    group: str | None = None
-
-
-@frozen
-class BoxGroup:
-    """A group of boxes, perhaps in another, with the size of its label. `back` are lines of feedback between its boxes."""
+class Box:
+    """A box to be placed, or a group of boxes, with the size of its label; perhaps in a group. `back` are lines of feedback between a group's boxes."""
 
     id: str
     width: float
@@ -139,7 +129,7 @@ class LayeredScope:
         self,
         vertices: dict[tuple[str, ...], Vertex],
         edges: list[Edge],
-        group: BoxGroup | None,
+        group: Box | None,
         inner: Mapping[str, PlacedScope],
     ) -> None:
         self.vertices = vertices
@@ -447,7 +437,7 @@ def spaced(wanted: Sequence[float], weights: Sequence[float], widths: Sequence[f
     return [shift + offset for shift, offset in zip(shifts, offsets, strict=True)]
 
 
-def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlacedScope:
+def layout(items: Sequence[Box], groups: Sequence[Box], edges: Iterable[tuple[str, str]]) -> PlacedScope:
     """Return the places of the boxes, groups and lines of a graph. `edges` are pairs of items' ids, without feedback, so that there is no cycle."""
     return _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
 
@@ -455,7 +445,7 @@ def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tu
 class _Layouter:
     """The layout of a graph, scope by scope from the inside out."""
 
-    def __init__(self, items: Sequence[Item], groups: Sequence[BoxGroup], edges: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, items: Sequence[Box], groups: Sequence[Box], edges: Sequence[tuple[str, str]]) -> None:
         self.items = {item.id: item for item in items}
         self.groups = {group.id: group for group in groups}
         self.edges = edges

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts
 from ddcli.render.units import amount, cells, clipped, duration, flow, loop_title, spent, wrapped
 from ddcli.store.state.runs import RunRecord
@@ -124,19 +124,13 @@ STYLES = {"kind": {"bold": True}, "name": {"fg": "cyan"}, "counted": {"dim": Tru
 def text(view: View, width: int = 100, *, ascii_only: bool = False) -> list[str]:
     """Return a view as lines of at most `width` columns (more, if many lanes are open at once), styled for a terminal."""
     rows = list(_rows(view))
-    room = 2 * max((len(row.lanes) // 2 for row in rows), default=0) + 2
-    lines = [(row.lanes.ljust(room) + _styled(row.words, max(LEAST, width - room))).rstrip() for row in rows]
+    room = 2 * max((len(lanes) // 2 for lanes, _ in rows), default=0) + 2
+    lines = [(lanes.ljust(room) + _styled(words, max(LEAST, width - room))).rstrip() for lanes, words in rows]
     return [line.translate(PLAIN) if ascii_only else line for line in lines]
 
 
 Words = list[tuple[str, str]]
 """The words of a line, each with its style."""
-
-
-@frozen
-class _Row:
-    lanes: str
-    words: Words
 
 
 def _styled(words: Words, most: int) -> str:
@@ -151,7 +145,7 @@ def _styled(words: Words, most: int) -> str:
     return "".join(parts).rstrip()
 
 
-def _rows(view: View) -> Iterator[_Row]:
+def _rows(view: View) -> Iterator[tuple[str, Words]]:
     """Yield the rows of a view: lanes, and the words beside them."""
     operators = {each.id: each for each in view.operators}
     loops = {each.id: each for each in view.loops}
@@ -159,11 +153,11 @@ def _rows(view: View) -> Iterator[_Row]:
     lanes, counts, frame = _Lanes({each.id: len(each.readers) for each in view.operators}), view.counts(), ""
     for what, name in ordered(view):
         if what == "open":
-            yield _Row(lanes.rest(), [(frame + "╭ ", ""), (loop_title(loops[name], counts.get(name)), "loop")])
+            yield lanes.rest(), [(frame + "╭ ", ""), (loop_title(loops[name], counts.get(name)), "loop")]
             frame += "┆ "
         elif what == "close":
             frame = frame[:-2]
-            yield _Row(lanes.rest(), [(frame + "╰", "")])
+            yield lanes.rest(), [(frame + "╰", "")]
         else:
             operator, count = operators[name], counts.get(name)
             beside = lanes.enter(operator)
@@ -175,8 +169,8 @@ def _rows(view: View) -> Iterator[_Row]:
                 words.append([(f"↻ is {', '.join(operators[becomes[name]].names)} in the next round", "loop")])
             for at, line in enumerate(words):
                 for extra in beside[:-1] if not at else ():
-                    yield _Row(extra, [(frame, "")])
-                yield _Row(lanes.rest() if at else beside[-1], [(frame, ""), *line])
+                    yield extra, [(frame, "")]
+                yield lanes.rest() if at else beside[-1], [(frame, ""), *line]
 
 
 def _head(operator: OperatorView) -> Words:

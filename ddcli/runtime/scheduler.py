@@ -7,6 +7,7 @@ files, never the updates in them, but for the few of an output that results have
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from dataclasses import field
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -50,14 +51,6 @@ PORTION = 4 << 20
 
 
 @dataclass
-class Done:
-    """The number of tasks and stages that ran in one place."""
-
-    tasks: int = 0
-    stages: int = 0
-
-
-@dataclass
 class TaskScheduler:
     """The step of a run as tasks: each stage runs on this machine or on Spark, by the rule of `places`."""
 
@@ -76,8 +69,9 @@ class TaskScheduler:
     """The bytes of a row of each input, if known."""
     watch: Callable[[Counts], None] | None = None
     """Receives the counts so far before each stage; it may raise, to end the step."""
-    done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
-    """The work done so far on Spark (True) and here (False)."""
+    tasks: Counter[bool] = field(default_factory=Counter)
+    stages: Counter[bool] = field(default_factory=Counter)
+    """The tasks and stages done so far on Spark (True) and here (False)."""
     counts: Counts = field(default_factory=Counts)
     schedule: Schedule[Sent] = field(init=False)
     _turn: tuple[Path, Rounds] | None = None
@@ -109,7 +103,7 @@ class TaskScheduler:
             spark = self.places.rule.wants_spark((), size)
             tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "merging files of the state", spark=spark)
-        spark = self.done[True].tasks > 0
+        spark = self.tasks[True] > 0
         joins = self.publishing.joins(apart=spark)
         if joins:  # on Spark, if it has made any of it and is elsewhere: this process may be far from these files
             spark = spark and not self.places.on_spark().master.startswith("local")
@@ -246,8 +240,8 @@ class TaskScheduler:
 
     def _take_in_all(self, results: Sequence[Result], stages: int, *, spark: bool) -> None:
         """Take in the results of the tasks of some stages; raise the first error of one."""
-        self.done[spark].tasks += len(results)
-        self.done[spark].stages += stages
+        self.tasks[spark] += len(results)
+        self.stages[spark] += stages
         for result in results:
             if self.transaction is not None:  # when one fails, the files of the others are removed, too
                 self.transaction.adopt(result.state)

@@ -30,7 +30,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
 from ddcli.engine.spill_store import SpillStore, run_loop
-from ddcli.engine.workers import ThreadLimit, Workers, processors
+from ddcli.engine.workers import Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
@@ -371,8 +371,8 @@ class TaskAttempt:
     def stepping(self, exchange: Exchange, threads: int = 1, memos: Memos | None = None) -> Iterator[Executor]:
         """Give the step, to take slices or shards through stages; in the end take over its counts and calls."""
         self._check_shared()
-        ThreadLimit.threads = min(threads, processors())
-        self.dataflow = assembled = self.assembled(ThreadLimit.threads)
+        Workers.most = min(threads, processors())
+        self.dataflow = assembled = self.assembled(Workers.most)
         names = defaultdict(list)
         for name, handle in assembled.leaving.items():  # equal collections are one
             names[handle.index].append(name)

@@ -42,7 +42,7 @@ from ddcli.store.log.writer import (
 )
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
-from ddcli.store.state.fingerprint import Fingerprint, continues, log_number, number_in, stated
+from ddcli.store.state.fingerprint import continues, hashed_columns, log_number, number_in, stated
 from ddcli.store.state.register import last_of, more
 from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.file_identity import mark_of
@@ -227,7 +227,7 @@ class OutputWriter:
 
     def _hash(self, name: str, updates: np.ndarray) -> None:
         """Add updates to the fingerprint of an output."""
-        number = Fingerprint(self.secret, self.layouts[name]).of(updates)
+        number = kernels.multiset_hash(updates, hashed_columns(self.secret, self.layouts[name]))
         with self._lock:
             self._numbers[name] += number
 

@@ -17,7 +17,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.errors import EngineError
 from ddcli.store.log.writer import frame_bytes, output_bytes, output_frame
-from ddcli.store.state.fingerprint import Fingerprint
+from ddcli.store.state.fingerprint import hashed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,7 +122,7 @@ class PieceWriter:
 
     def add(self, name: str, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
         """Add consolidated updates of an output."""
-        number = Fingerprint(pool.secret, layout).of(updates)
+        number = kernels.multiset_hash(updates, hashed_columns(pool.secret, layout))
         facts = len(updates), kernels.inserted(updates), int(updates[:, -1].sum()), removed_by(updates), number
         rows, inserted, total, removed, known = self._counts.get(name, (0, 0, 0, 0, 0))
         self._counts[name] = (

@@ -12,7 +12,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.engine.operators.groups import Group
-from ddcli.engine.workers import ThreadLimit, processors
+from ddcli.engine.workers import Workers, processors
 from tests.harness import ORDER_COLUMNS, ORDERS, assert_no_time, contents, files, read_log, snapshot
 
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
@@ -126,9 +126,9 @@ def test_no_more_threads_than_asked_for_compute(orders):
     """Not in lookups either, which know no run: the process is told."""
     for threads in (3, 1):
         orders("run", "orders.yaml", "--workers", threads)
-        assert ThreadLimit.threads == threads
+        assert Workers.most == threads
     orders("run", "orders.yaml")
-    assert ThreadLimit.threads == processors()
+    assert Workers.most == processors()
 
 
 def test_rows_at_or_after_the_upper_wait_in_their_file(orders):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ddcli.circuit import linear
 from ddcli.engine.lanes import Layout, decode_records, encode
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.linear import Once, Select, SummedTimes
+from ddcli.engine.operators.linear import Consolidate, Once, Select
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
@@ -249,7 +249,7 @@ def test_a_record_stays_from_the_first_time_at_which_there_is_one(updates, cuts,
         rows = np.array([(7, at, diff) for at, diff in updates if lower <= at < upper], np.int64).reshape(-1, 3)
         interval = Interval(Frontier([(lower,)]), Frontier([(upper,)]))
         parts = [Delta(rows[at : at + most]) for at in range(0, len(rows), most)]
-        summed = [SummedTimes().step([part], interval).updates for part in parts]
+        summed = [Consolidate(sorted_ones=True).step([part], interval).updates for part in parts]
         for each, operator, given_rows in zip(
             found, operators, (rows, np.concatenate([rows[:0], *summed])), strict=True
         ):
@@ -263,4 +263,7 @@ def test_a_record_stays_from_the_first_time_at_which_there_is_one(updates, cuts,
 def test_parts_in_order_are_a_row_for_each_time():
     interval = Interval(Frontier([(0,)]), Frontier([(3,)]))
     rows = [[7, 0, 1], [7, 0, 1], [7, 1, 2], [7, 2, 1], [7, 2, -1]]
-    assert SummedTimes().step([Delta(np.array(rows))], interval).updates.tolist() == [[7, 0, 2], [7, 1, 2]]
+    assert Consolidate(sorted_ones=True).step([Delta(np.array(rows))], interval).updates.tolist() == [
+        [7, 0, 2],
+        [7, 1, 2],
+    ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.render.layout import BoxGroup, Item, layout, spaced
+from ddcli.render.layout import Box, layout, spaced
 from ddcli.render.view import OperatorView, View, folded
 from tests.render.graphs import shapes
 
@@ -28,9 +28,9 @@ def placed(shape, widths=(120.0,), heights=(48.0,)):
         return ids[around[-1]] if around else None
 
     items = [
-        Item(str(at), widths[at % len(widths)], heights[at % len(heights)], innermost(at, at)) for at in range(count)
+        Box(str(at), widths[at % len(widths)], heights[at % len(heights)], innermost(at, at)) for at in range(count)
     ]
-    boxes = [BoxGroup(ids[g], 90.0, 20.0, innermost(*g, own=g), ((str(g[1]), str(g[0])),)) for g in groups]
+    boxes = [Box(ids[g], 90.0, 20.0, innermost(*g, own=g), ((str(g[1]), str(g[0])),)) for g in groups]
     return items, boxes, layout(items, boxes, [(str(a), str(b)) for a, b in edges])
 
 

@@ -17,7 +17,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
-from ddcli.engine.workers import ThreadLimit, Workers
+from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
@@ -366,7 +366,7 @@ def test_threads_look_into_many_pages(place, monkeypatch):
     workers.close()
     monkeypatch.undo()
     monkeypatch.setattr(paged_rows, "APART", 4)
-    monkeypatch.setattr(ThreadLimit, "threads", 1)
+    monkeypatch.setattr(Workers, "most", 1)
     monkeypatch.setattr(Workers, "each", None)  # nobody is asked
     path.write_bytes(whole)
     assert np.array_equal(StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(wanted[:, :1]), wanted)

@@ -305,11 +305,16 @@ class Concat(Operator):
 
 
 class Consolidate(Operator):
-    """Consolidate: at most one update for each record and time."""
+    """Consolidate: at most one update for each record and time. If only `sorted_ones`, unsorted updates are passed on: sorting may cost more than it saves."""
+
+    def __init__(self, *, sorted_ones: bool = False):
+        self.sorted_ones = sorted_ones
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
-        return delta if delta.distinct else Delta(kernels.consolidate(delta.updates), distinct=True)
+        if delta.distinct or (self.sorted_ones and not kernels.is_sorted(delta.updates)):
+            return delta
+        return Delta(kernels.consolidate(delta.updates), distinct=True)
 
 
 class Inspect(Operator):
@@ -350,16 +355,3 @@ class Once(StatefulOperator):
                 self.batch = first[:1].copy()
                 self.batch[0, -1] = 1
         return Delta(self.batch, distinct=True)
-
-
-class SummedTimes(Operator):
-    """Sum up a part of a `Once`'s input, whose rows are all one record, to one row for each time, where they are sorted.
-
-    Unsorted rows are passed on: sorting would cost more than it saves.
-    """
-
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        (delta,) = deltas
-        if delta.distinct or not kernels.is_sorted(delta.updates):
-            return delta
-        return Delta(kernels.consolidate(delta.updates), distinct=True)

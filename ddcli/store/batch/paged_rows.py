@@ -19,7 +19,7 @@ from ddcli.engine.kernels.hashes import NULL
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.workers import LARGE, ThreadLimit, Workers
+from ddcli.engine.workers import LARGE, Workers
 from ddcli.store.batch.file import COUNT
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.batch.row_group_file import read_pages, unpacked
@@ -166,7 +166,7 @@ class PagedRows:
             self.file.pages_read += count
             self.file.rows_scanned += int(pages[:, 2].sum())
             # The pool's values, and the numbers of spared rows, continue from part to part.
-            workers = _workers(ThreadLimit.threads)
+            workers = _workers(Workers.most)
             alone = bool(spared) or self.layout.hashed or count < 2 * APART or workers.count == 1
             step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // workers.count)))
 

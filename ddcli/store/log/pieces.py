@@ -303,7 +303,7 @@ class LogSlice:
 
     def updates(self, layout: Layout, pool: Pool) -> Matrix | Columns:
         """Return the updates in the columns that were read, or in lanes where equal ones were made one."""
-        found = self.read().columns(layout, pool)
+        found = self.read().updates(layout, pool)
         return kernels.consolidate(found.matrix()) if self.sums and _repeat(found) else found
 
 

@@ -72,9 +72,9 @@ class Rows(NamedTuple):
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
         """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
-        return self.columns(layout, pool).matrix()
+        return self.updates(layout, pool).matrix()
 
-    def columns(self, layout: Layout, pool: Pool) -> Columns:
+    def updates(self, layout: Layout, pool: Pool) -> Columns:
         """Return the updates with their data in the columns that were read."""
         tail = np.empty((len(self.diffs), self.times.width + 1), np.int64)
         lanes = [*self.times, self.diffs]

@@ -470,19 +470,20 @@ def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], *, spread: bo
         pair_near(left, right, least, np.empty(room, np.int64), following, paired)
         return paired
     bits = max((right.size >> TOGETHER).bit_length(), 1)
-    ours, theirs = (_Dealt(side if spread else side * SPREAD, bits) for side in (left, right))
-    largest = int(np.diff(theirs.ends, prepend=0).max())
+    (ours, our_ends, our_places), (theirs, their_ends, their_places) = (
+        _dealt(side if spread else side * SPREAD, bits) for side in (left, right)
+    )
+    largest = int(np.diff(their_ends, prepend=0).max())
     firsts, slots = np.empty((2, 4 << largest.bit_length()), np.int64)
-    pair(ours.numbers, theirs.numbers, ours.ends, theirs.ends, firsts, slots, following, paired)
+    pair(ours, theirs, our_ends, their_ends, firsts, slots, following, paired)
     found = np.empty(left.size, np.int64)
-    found[ours.places] = np.where(paired < 0, -1, theirs.places[paired])
+    found[our_places] = np.where(paired < 0, -1, their_places[paired])
     return found
 
 
-class _Dealt:
-    """Numbers in parts by their first bits, and the place of each."""
-
-    def __init__(self, numbers: np.ndarray[Any, Any], bits: int) -> None:
-        self.ends = np.zeros(1 << bits, np.int64)
-        self.numbers, self.places = np.empty((2, numbers.size), np.int64)
-        partition(numbers, 64 - bits, self.ends, self.numbers, self.places)
+def _dealt(numbers: np.ndarray[Any, Any], bits: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """Return numbers in parts by their first bits, the end of each part, and the place of each number."""
+    ends = np.zeros(1 << bits, np.int64)
+    parts, places = np.empty((2, numbers.size), np.int64)
+    partition(numbers, 64 - bits, ends, parts, places)
+    return parts, ends, places

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
@@ -48,20 +48,13 @@ ROWS = 1 << 18
 """Rows of a log that are read together."""
 
 
-class Fingerprint:
-    """The fingerprint of updates under a secret, as they are added."""
-
-    def __init__(self, secret: bytes, layout: Layout) -> None:
-        seeds = [_digest(secret, name.encode()) >> 1 for name in layout.names]
-        lanes = [layout.lanes(name) for name in layout.names]
-        flags = [(1 if kind.nullable else 2) if kind.kind in FLAGGED else 0 for kind in layout.schema.values()]
-        self._columns = np.array(
-            [(seed, own.start, own.stop, flag) for seed, own, flag in zip(seeds, lanes, flags, strict=True)], np.int64
-        ).reshape(-1, 4)
-
-    def of(self, updates: Matrix) -> int:
-        """Return the number to add for updates, whose last lane is the diff."""
-        return kernels.multiset_hash(updates, self._columns)
+def hashed_columns(secret: bytes, layout: Layout) -> Matrix:
+    """Return the columns of a layout as `multiset_hash` reads them: its result is what updates add to a fingerprint under a secret."""
+    seeds = [_digest(secret, name.encode()) >> 1 for name in layout.names]
+    lanes = [layout.lanes(name) for name in layout.names]
+    flags = [(1 if kind.nullable else 2) if kind.kind in FLAGGED else 0 for kind in layout.schema.values()]
+    columns = [(seed, own.start, own.stop, flag) for seed, own, flag in zip(seeds, lanes, flags, strict=True)]
+    return np.array(columns, np.int64).reshape(-1, 4)
 
 
 def stated(secret: bytes, number: int) -> str:
@@ -92,14 +85,14 @@ class LogNumber:
 
     def __init__(self, secret: bytes, schema: Schema) -> None:
         self._layout, self._pool = Layout(schema), Pool(secret)
-        self._fingerprint, self._total = Fingerprint(secret, self._layout), 0
+        self._columns, self._total = hashed_columns(secret, self._layout), 0
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add rows of the log."""
         matrix = np.empty((frame.height, self._layout.width + 1), np.int64)
         encode(frame.select(self._layout.names), self._layout, self._pool, matrix)
         matrix[:, -1] = frame[DIFF].fill_null(0).to_numpy()  # no commit writes a null: somebody changed the file
-        self._total += self._fingerprint.of(matrix)
+        self._total += kernels.multiset_hash(matrix, self._columns)
         self._pool.forget()
 
     @property
@@ -132,23 +125,16 @@ class LogProof:
     fault: str | None
 
 
-@dataclass
-class LogReading:
-    """What one reading of an output's log finds: its proof, the records that were asked for as of a time, and whether it has updates at open times, which an edit has made."""
-
-    proof: LogProof
-    records: pl.DataFrame
-    edited: bool
-
-
 def read_log(
     directory: Path,
     manifest: Manifest,
     entry: OutputEntry,
     chosen: Callable[[pl.DataFrame], pl.Series] | None = None,
     at: Time = (),
-) -> LogReading:
-    """Compare an output's log with its fingerprint, and its files with their checksums (a time can be wrong, too); return the records of the `chosen` rows as of `at`, with their multiplicities as COUNT.
+) -> tuple[LogProof, pl.DataFrame, bool]:
+    """Compare an output's log with its fingerprint, and its files with their checksums (a time can be wrong, too).
+
+    Returns the proof, the records of the `chosen` rows as of `at`, with their multiplicities as COUNT, and whether the log has updates at open times, which an edit has made.
 
     With one coordinate the records have also what an edit has changed: that is at the first open time. Each file is read once.
     """
@@ -173,7 +159,7 @@ def read_log(
                 fault = fault or f"{error.problem}: {directory / file.name}"
     if known is not None and number.value != known:
         fault = "its records do not add up to those that the runs have committed"
-    return LogReading(LogProof(entry.contents, fault), kept.summed(), edited)
+    return LogProof(entry.contents, fault), kept.summed(), edited
 
 
 class _Records:
