@@ -114,6 +114,8 @@ class Expanded(Text):
 
     written: Text | None = None
     moves: tuple[tuple[int, int, int, int], ...] = ()
+    encloses: bool = False
+    """True: `written` is an expression within this one, such as a condition in `not (...)`: it must be right by itself, `a) or (b` isn't."""
 
     def at(self, offset: int, length: int = 1) -> Span:
         """Return the span `offset` characters into the value: in a replaced part, that of its variable."""
@@ -126,10 +128,6 @@ class Expanded(Text):
                 return self.written.at(before, wide)
             moved = before + wide - at - size
         return self.written.at(offset + moved, length)
-
-
-class Enclosed(Expanded):
-    """An expression within a longer one, such as a condition in `not (...)`: it must be right by itself, `a) or (b` isn't."""
 
 
 @lru_cache(maxsize=64)

@@ -157,7 +157,7 @@ class Truth:
         nest = self.world.nest
         path, index = place[:-1], place[-1]
         for depth in range(1, len(path) + 1):
-            bound = nest.loop(path[:depth]).limit.bound
+            bound = nest.loop(path[:depth]).bound
             if bound is not None and rounds[depth - 1] >= bound:
                 return
         if index not in nest.feeds(path):  # what a loop is fed is seen by who reads it
@@ -191,7 +191,7 @@ class Truth:
             self.called.add((place, wakes))
 
     def _is_over(self, path, rounds) -> bool:
-        bounds = [self.world.nest.loop(path[:depth]).limit.bound for depth in range(1, len(path) + 1)]
+        bounds = [self.world.nest.loop(path[:depth]).bound for depth in range(1, len(path) + 1)]
         return any(bound is not None and at >= bound for at, bound in zip(rounds, bounds, strict=True))
 
     def _enter(self, path, outer, index, token) -> None:

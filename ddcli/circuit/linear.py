@@ -449,7 +449,7 @@ class _Calls:
         lanes = encode(whole.with_columns(pl.Series(OUTCOME, outcome)), self.results, self.pool)
         each = np.append(np.arange(found.height), np.full(len(without), found.height))
         why = pl.DataFrame({REASON: [error.problem for error in errors.values()]}, schema={REASON: pl.String})
-        return Answers(
+        return (
             lanes[each] if len(without) else lanes,
             sound[np.append(rows, without)],
             np.array([*errors], np.int64),

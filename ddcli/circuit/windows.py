@@ -158,7 +158,7 @@ class WindowCalls:
             if call.type.is_float:
                 return float_lanes(frames.share(call.function, rows))[:, None]
             return frames.ranking(call.function, rows, call.number)[:, None]
-        ends = frames.Ends(
+        ends = (
             self.end_of(call.frame.unit, call.frame.start, rows, values, end=False),
             self.end_of(call.frame.unit, call.frame.end, rows, values, end=True),
         )
@@ -192,7 +192,14 @@ class WindowCalls:
         return Layout({name: kind for name, kind in self.values.schema.items() if name in wanted})
 
     def aggregated(
-        self, at: int, call: WindowCall, rows: Partitions, ends: frames.Ends, size: Lanes, values: Lanes, keys: Lanes
+        self,
+        at: int,
+        call: WindowCall,
+        rows: Partitions,
+        ends: tuple[Lanes, Lanes],
+        size: Lanes,
+        values: Lanes,
+        keys: Lanes,
     ) -> Lanes:
         aggregate = call.aggregate
         assert aggregate is not None

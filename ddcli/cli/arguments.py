@@ -63,79 +63,63 @@ class PipelineFile(click.Path):
         return [CompletionItem(path) for path in sorted(found)]
 
 
-class NameIn(click.types.StringParamType):
-    """A name of an input, collection or output in the pipeline file of the command."""
+class Completed(click.types.StringParamType):
+    """A text that a shell completes to one of the `words` that a function returns for the command so far and the text's beginning; it may raise DdError or OSError."""
 
-    name = "name"
-
-    def __init__(self, *sections: str) -> None:
-        self.sections = sections
+    def __init__(self, name: str, words: Callable[[click.Context, str], Iterable[str]]) -> None:
+        self.name, self.words = name, words
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names in the file; none if it can't be read."""
+        """Return the words that begin so, sorted; none if the file or its inputs can't be read."""
+        from click.shell_completion import CompletionItem
+
+        try:
+            return [CompletionItem(word) for word in sorted(self.words(ctx, incomplete)) if word.startswith(incomplete)]
+        except (DdError, OSError):
+            return []
+
+
+def name_in(*sections: str) -> Completed:
+    """Return the type of a name of an input, collection or output in the pipeline file of the command."""
+
+    def words(ctx: click.Context, _: str) -> Iterable[str]:
         from ddcli.plan.pipeline_file import load_spec
 
         # After an option that still lacks its value click leaves arguments as they are.
         given: Any = ctx.params.get("pipeline") or next(iter(ctx.params.get("pipelines") or ctx.args), None)
-        if given is None:
-            return []
-        try:
-            spec = load_spec(Path(given))
-        except DdError:
-            return []
-        names: set[str] = set().union(*(getattr(spec, section) for section in self.sections))
-        from click.shell_completion import CompletionItem
+        spec = load_spec(Path(given)) if given is not None else None
+        return {name for section in sections for name in getattr(spec, section, ())}
 
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    return Completed("name", words)
 
 
-class ColumnOf(click.types.StringParamType):
-    """A condition on a column, `region=north`, of the collection that another argument of the command names."""
+def column_of(collection: str) -> Completed:
+    """Return the type of a condition on a column, `region=north`, of the collection that another argument of the command names."""
 
-    name = "column"
-
-    def __init__(self, collection: str) -> None:
-        self.collection = collection
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the collection's columns, each with `=`; none if the file or its inputs can't be read, or once a value begins."""
-        from click.shell_completion import CompletionItem
-
+    def words(ctx: click.Context, incomplete: str) -> Iterable[str]:
         from ddcli.commands.check import check
 
-        pipeline, name = ctx.params.get("pipeline"), ctx.params.get(self.collection)
+        pipeline, name = ctx.params.get("pipeline"), ctx.params.get(collection)
         if pipeline is None or name is None or "=" in incomplete:
             return []
-        try:
-            bound = check(pipeline).bound
-            if bound is None:
-                return []
-            output = bound.spec.outputs.get(name)
-            columns = bound.relations[name if output is None else output.source.value].node.schema
-        except (DdError, KeyError, OSError):
+        bound = check(pipeline).bound
+        if bound is None:
             return []
-        found = sorted(each for each in columns if each.startswith(incomplete) and not QUOTED.search(each))
-        return [CompletionItem(f"{each}=") for each in found if visible(each) == each]
+        output = bound.spec.outputs.get(name)
+        relation = bound.relations.get(name if output is None else output.source.value)
+        columns = relation.node.schema if relation else ()
+        return [f"{each}=" for each in columns if not QUOTED.search(each) and visible(each) == each]
+
+    return Completed("column", words)
 
 
-class OutputOfSeveral(click.types.StringParamType):
-    """A name of an output in the pipeline files of the command, or in its directories; a `+` before or after it includes other pipelines."""
+def _outputs_of_several(ctx: click.Context, incomplete: str) -> Iterable[str]:
+    """Return the outputs in the pipeline files of the command, or in its directories; a `+` before or after a name includes other pipelines."""
+    from ddcli.commands.pipelines import find_pipelines
 
-    name = "name"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names in the files that can be read."""
-        from click.shell_completion import CompletionItem
-
-        from ddcli.commands.pipelines import find_pipelines
-
-        try:
-            pipelines, _ = find_pipelines(map(Path, ctx.params.get("pipelines") or ctx.args))
-        except (DdError, OSError):
-            return []
-        sign = "+" * incomplete.startswith("+")
-        names = {sign + name for pipeline in pipelines for name in pipeline.outputs}
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    pipelines, _ = find_pipelines(map(Path, ctx.params.get("pipelines") or ctx.args))
+    sign = "+" * incomplete.startswith("+")
+    return {sign + name for pipeline in pipelines for name in pipeline.outputs}
 
 
 class Seconds(click.FloatRange):
@@ -379,10 +363,10 @@ ONLY_PIPELINE = click.argument("pipeline", type=PIPELINE, required=False, callba
 PIPELINES = click.argument(
     "pipelines", metavar="[PIPELINE...]", type=PIPELINE, nargs=-1, required=False, callback=_named_or_only
 )
-OUTPUT = NameIn("outputs")
-CHECK = NameIn("checks")
-OUTPUTS = OutputOfSeveral()
-COLLECTION = NameIn("inputs", "collections", "outputs")
+OUTPUT = name_in("outputs")
+CHECK = name_in("checks")
+OUTPUTS = Completed("name", _outputs_of_several)
+COLLECTION = name_in("inputs", "collections", "outputs")
 
 
 ACCEPT = click.option(

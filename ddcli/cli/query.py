@@ -18,8 +18,8 @@ from ddcli.cli.arguments import (
     SHOW,
     STATE,
     VAR,
-    ColumnOf,
     check_following,
+    column_of,
     following,
     formats,
     parse_csv,
@@ -45,7 +45,7 @@ NOTHING = 1
 @click.command("query", short_help="Look up a key in the state, without a run.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("name", type=COLLECTION)
-@click.argument("key", type=ColumnOf("name"), nargs=-1, metavar="[COLUMN=VALUE]...")
+@click.argument("key", type=column_of("name"), nargs=-1, metavar="[COLUMN=VALUE]...")
 @click.option(
     "--as-of", metavar="T", help="Answer as of T, within the past that `history` keeps. [default: the newest commit]"
 )

@@ -20,7 +20,7 @@ from ddcli.cli.arguments import (
     REPORT,
     STATE,
     VAR,
-    NameIn,
+    name_in,
 )
 from ddcli.cli.state_changes import (
     adopt,
@@ -131,7 +131,7 @@ def reopen(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **option
     "--input",
     "inputs",
     multiple=True,
-    type=NameIn("inputs"),
+    type=name_in("inputs"),
     metavar="NAME",
     help="The input of the rows; repeatable. [default: the only one that has these columns]",
 )

@@ -17,9 +17,9 @@ from ddcli.cli.arguments import (
     SHOW,
     STATE,
     VAR,
-    ColumnOf,
     MemorySize,
     Renamed,
+    column_of,
     formats,
 )
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
@@ -36,7 +36,7 @@ UNWRAPPED = 1 << 16
 @click.command("why", short_help="Show the input rows that explain a record.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("collection", type=COLLECTION)
-@click.argument("keys", type=ColumnOf("collection"), metavar="COLUMN=VALUE...", nargs=-1, required=True)
+@click.argument("keys", type=column_of("collection"), metavar="COLUMN=VALUE...", nargs=-1, required=True)
 @click.option(
     "--as-of",
     "at",

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.tables.inventory import RefusedFile
 
 
 STATES = (
@@ -102,7 +101,7 @@ def _of_input(
         place = file.archived or file.path
         return InputFileState(place, state, file.size, modified, file.rows, late, commit, read_at, why)
 
-    refused: list[RefusedFile] = []
+    refused: list[tuple[InputFile, InputError]] = []
     try:
         listing = list_input(
             given.path.value,
@@ -136,9 +135,9 @@ def _of_input(
             gone = not listing.path(file).exists()
             what = ("missing", "takes out") if gone else ("changed", "replaces")
             yield described(file, what[0], f"the next run {what[1]} its rows")
-    for each in refused:
-        gone = not listing.path(each.file).exists()
-        yield described(each.file, "missing" if gone else "changed", each.error.problem)
+    for file, refusal in refused:
+        gone = not listing.path(file).exists()
+        yield described(file, "missing" if gone else "changed", refusal.problem)
     withdrawn = {file.path for file in listing.withdrawn}
     yield from (
         InputFileState(each.path, "skipped", why=each.why) for each in listing.passed if each.path not in withdrawn

@@ -28,7 +28,7 @@ from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text
 from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Refused
 from ddcli.spec.tree import parse_tree
-from ddcli.spec.values import ExpressionText, PathWords, Words
+from ddcli.spec.values import ExpressionText, Words, path_fault
 from ddcli.store.files.objects import locate
 from ddcli.store.log.rows import RowChange, RowCondition
 from ddcli.store.log.schema import LogSchema
@@ -228,7 +228,7 @@ def read_scenarios(file: Path) -> dict[str, Scenario]:
         return Scenario(added, [locate(base, text.value) for text in given.get("without", ())], given.get("values", ()))
 
     values = Pairs(Words("a column"), ExpressionText(), f"a mapping from columns to expressions, as `{VALUES}`")
-    files = Many(PathWords("a file"), "files", alone=True)
+    files = Many(Words("a file", fault=path_fault), "files", alone=True)
     keys = {
         "with": Key(files, argument="added", about="files that inputs have beside theirs"),
         "without": Key(files, about="files of inputs that are left out"),

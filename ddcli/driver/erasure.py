@@ -66,10 +66,6 @@ MOST = 1 << 20
 """Rows of the partitions, or of the inputs of outputs that mix all rows, above which computing everything anew is no slower: it computes once, in several threads."""
 
 
-class Unproved(Exception):
-    """The files of the state or of an output do not hold what was computed."""
-
-
 def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     """Forget the rows of a request, and commit that to `state`; in a dry run find them only. Return the manifest, or None where everything is to be computed anew."""
     forgetting = rebuild.request.decided.forgetting
@@ -91,11 +87,11 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     erasure = _Erasure(rebuild, graph, graphs, own, state)
     try:
         computed = erasure.computed()
-    except (DdError, Unproved):
+    except (DdError, Uncorrectable):
         return None  # if there is something wrong, the other way reports it
     try:
         return erasure.commit(*computed)
-    except (Unproved, Uncorrectable):
+    except Uncorrectable:
         return None
 
 
@@ -222,7 +218,7 @@ class _Erasure:
         return frozenset(node.fingerprint for node in physical_graph(others).nodes)
 
     def commit(self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: dict[str, Layout]) -> Manifest:
-        """Commit what is left without the rows; return the manifest. Raises Unproved."""
+        """Commit what is left without the rows; return the manifest. Raises Uncorrectable."""
         rebuild, manifest = self.rebuild, self.rebuild.manifest
         with (
             self.state.begin(batches=sum(len(entry.shards) for entry in manifest.arrangements.values())) as transaction,
@@ -230,7 +226,7 @@ class _Erasure:
         ):
             transaction.erases = True
             if not old.arrangements.keys() <= manifest.arrangements.keys():
-                raise Unproved
+                raise Uncorrectable
             arrangements = beside.submit(self._arrangements, old, new, transaction)
             forgetting = self._forgetting
             called = f"-forgotten{transaction.number}"
@@ -315,7 +311,7 @@ class _Erasure:
         if identity not in old.arrangements:
             if identity.removesuffix(WAITING) in self._apart:
                 return entry
-            raise Unproved
+            raise Uncorrectable
         before, after = old.arrangements[identity], new.arrangements[identity]
         updates, waiting = kernels.difference(after, before), identity.endswith(WAITING)
         left = waiting and any(identity.removesuffix(WAITING) in each.places for _, each in self.graphs)
@@ -352,7 +348,7 @@ class _Erasure:
             else:
                 correction = Correction(layout, stored, own, self.pool, since, upper)
                 if self._placed(identity) is not None and not correction.is_proved(there, remaining):
-                    raise Unproved
+                    raise Uncorrectable
                 compaction = correction.compaction
             shards[at] = compaction.write(transaction, identity, at)
         return replace(entry, shards=tuple(shards))
@@ -373,7 +369,7 @@ class _Erasure:
         horizon: Frontier,
         computed: tuple[Matrix, Matrix],
     ) -> None:
-        """Raise Unproved if the files of a log had, or have, other updates of the corrected records than were computed."""
+        """Raise Uncorrectable if the files of a log had, or have, other updates of the corrected records than were computed."""
         if self._placed(self.graph.outputs[name].fingerprint) is None:
             return
         nt = self.rebuild.nt
@@ -382,7 +378,7 @@ class _Erasure:
         for at, wanted in enumerate(computed):
             there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
             if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon, nt)):
-                raise Unproved
+                raise Uncorrectable
 
 
 @dataclass
@@ -417,7 +413,7 @@ class _Part:
                 matrix = rows.matrix(layout, self.pool)
                 total += len(matrix)
                 if total > MOST:
-                    raise Unproved
+                    raise Uncorrectable
                 parts[0].append(matrix)
                 parts[1].append(matrix[~gone] if gone is not None else matrix)
             nothing = np.empty((0, layout.width + self.rebuild.nt + 1), np.int64)

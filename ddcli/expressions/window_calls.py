@@ -48,13 +48,6 @@ class OrderedBy(NamedTuple):
     """The number of keys that were written."""
 
 
-class WindowedExpression(NamedTuple):
-    """Calls, and the expression over the row's columns and theirs."""
-
-    calls: tuple[WindowCall, ...]
-    result: Expression
-
-
 def is_window_function(name: str) -> bool:
     """Return whether a name, in lower case, is that of a window function or an aggregate."""
     return name in WINDOW_FUNCTIONS or AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
@@ -281,14 +274,16 @@ class WindowReader(ExpressionReader):
         super().unknown_form(node)
 
 
-def parse_windowed(text: Text, scope: ColumnScope, order: OrderedBy, frame: Frame | None) -> WindowedExpression:
-    """Return the calls of a text, and the expression over them; raises SpecError at the place of the mistake."""
+def parse_windowed(
+    text: Text, scope: ColumnScope, order: OrderedBy, frame: Frame | None
+) -> tuple[tuple[WindowCall, ...], Expression]:
+    """Return the calls of a text, and the expression over the row's columns and theirs; raises SpecError at the place of the mistake."""
     reader = WindowReader(read(text), scope, order, frame)
     result = reader.whole()
     if not reader.calls:
         hint = f"{', '.join(f'{name}(...)' for name in WINDOW_FUNCTIONS)}, or an aggregate; a column without one belongs in `extend`"
         raise SpecError("this has no window function", span=text.span, hint=hint)
-    return WindowedExpression(tuple(reader.calls), result)
+    return tuple(reader.calls), result
 
 
 def parse_frame(text: Text, order: OrderedBy) -> Frame:

@@ -38,10 +38,10 @@ def checked_input(
         return found
 
     found = raw
-    for each in spec.quarantines.get(name, ()):
-        check = spec.checks[each.check.value]
+    for of, operators in spec.quarantines.get(name, ()):
+        check = spec.checks[of.value]
         with placing(check.place, check.span):
-            parts = [apply_operators(found, part, source, around) for part in each.parts]
+            parts = [apply_operators(found, part, source, around) for part in operators]
             found = parts[0] if len(parts) == 1 else concat(parts, check.span, "from")
     return found
 
@@ -87,14 +87,14 @@ def circles(spec: model.Spec, references: Callable[[model.CollectionSpec], Itera
     uses: dict[str, list[str]] = {name: list(references(each)) for name, each in spec.collections.items()}
     owner = owners(spec.collections)
     for name, given in spec.quarantines.items():
-        uses[name] = [other for each in given for other in _others(spec.collections[each.check.value], references)]
+        uses[name] = [other for check, _ in given for other in _others(spec.collections[check.value], references)]
     graph = {name: [owner.get(other, other) for other in others] for name, others in uses.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         circle: list[str] = error.args[1][::-1]
         (name,) = [each for each in dict.fromkeys(circle) if each in spec.quarantines][:1] or [""]
-        check = spec.checks[spec.quarantines[name][0].check.value] if name else next(iter(spec.checks.values()))
+        check = spec.checks[spec.quarantines[name][0][0].value] if name else next(iter(spec.checks.values()))
         problem = f"{check.place}: rows of '{name}' would be put aside for a collection that is computed from them: {' -> '.join(circle)}"
         return [SpecError(problem, span=check.span, hint="use `otherwise: fail`, or refer to another input")]
     return []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import RowOrder
-    from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
+    from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.node import Node
 
@@ -90,14 +90,12 @@ class Relation:
         reduction = parse_reduction(text, self._scope())
         return Reduction(tuple(self._resolve_call(call) for call in reduction.calls), reduction.result)
 
-    def windowed(self, text: Text, order: OrderedBy, frame: Frame | None) -> WindowedExpression:
-        """Parse an expression of window functions over the relation's columns, in an order and frame."""
-        from ddcli.expressions.window_calls import WindowedExpression, parse_windowed
+    def windowed(self, text: Text, order: OrderedBy, frame: Frame | None) -> tuple[tuple[WindowCall, ...], Expression]:
+        """Return the calls of a text with window functions over the relation's columns, in an order and frame, and the expression over these columns and the calls."""
+        from ddcli.expressions.window_calls import parse_windowed
 
-        found = parse_windowed(text, self._scope(), order, frame)
-        return WindowedExpression(
-            tuple(self._resolve_window(call) for call in found.calls), self._resolve(found.result)
-        )
+        calls, result = parse_windowed(text, self._scope(), order, frame)
+        return tuple(self._resolve_window(call) for call in calls), self._resolve(result)
 
     def column(self, text: Text) -> str:
         """Return the column that a plain or qualified name means."""

@@ -277,13 +277,13 @@ def with_window(
     results: list[tuple[str, Expression]] = []
     for name_text, text in columns:
         with noting(errors):
-            found = relation.windowed(text, order, bounds)
+            made, result = relation.windowed(text, order, bounds)
             places: dict[str, Expression] = {}
-            for at, call in enumerate(found.calls):
+            for at, call in enumerate(made):
                 if call not in calls:
                     calls.append(call)
                 places[f"{CALLED}{at}"] = Column(f"{CALLED}{calls.index(call)}", call.type)
-            results.append((name_text.value, found.result.substitute(places)))
+            results.append((name_text.value, result.substitute(places)))
     raise_all(errors)
     node = windowed(relation.node, partition, order, {f"{CALLED}{at}": call for at, call in enumerate(calls)})
     found_columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in relation.schema.items()}

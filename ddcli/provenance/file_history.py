@@ -21,7 +21,7 @@ from ddcli.errors import DdError
 from ddcli.expressions.types import ARRIVAL_TIME, no_column
 from ddcli.job.inputs import InputFiles, find_inputs
 from ddcli.job.request import load_functions, newest_of
-from ddcli.provenance.inputs import Inputs, Lifetime, near
+from ddcli.provenance.inputs import Inputs, near
 from ddcli.provenance.question import Question
 from ddcli.sources.readers import in_files, open_logs
 from ddcli.store.state.ledger import restore
@@ -108,8 +108,10 @@ class FileHistory:
         load_functions(self.request.spec)
         return inputs
 
-    def lifetimes(self, inputs: Inputs, source: logical.Source, path: str, wanted: Matrix) -> dict[bytes, Lifetime]:
-        """Return the runs with which rows of a file came and went, by the bytes of the rows, if the file has been replaced."""
+    def lifetimes(
+        self, inputs: Inputs, source: logical.Source, path: str, wanted: Matrix
+    ) -> dict[bytes, tuple[str | None, str | None]]:
+        """Return the runs with which rows of a file came and went (None: unknown, or not yet), by the bytes of the rows, if the file has been replaced."""
         name = source.name
         versions = [(at, each) for at, each in enumerate(self.replaced.get(name, ())) if each.path == path]
         if not versions:
@@ -136,7 +138,7 @@ class FileHistory:
             if first and _follows(files, first):
                 came = self._run(versions[first - 1][1]) if files[first - 1] else None
             went = self._run(versions[last][1]) if last < len(versions) else None
-            found[row.tobytes()] = Lifetime(came, went)
+            found[row.tobytes()] = came, went
         return found
 
     def _rows(self, inputs: Inputs, name: str, layout: Layout, file: InputFile | None) -> frozenset[bytes]:

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node, Values
     from ddcli.provenance.slices import Slices
     from ddcli.store.log.rows import Rows
-
-
-class Lifetime(NamedTuple):
-    """The runs with which a row of a file came and went, as texts; None: unknown, or not yet."""
-
-    came: str | None = None
-    went: str | None = None
 
 
 MOST_KEYS = 1_000_000
@@ -227,7 +220,9 @@ class Where:
 class Inputs(WholeInputs):
     """The opened inputs of a request."""
 
-    lifetimes: Callable[[Inputs, logical.Source, str, Matrix], Mapping[bytes, Lifetime]] | None = None
+    lifetimes: Callable[[Inputs, logical.Source, str, Matrix], Mapping[bytes, tuple[str | None, str | None]]] | None = (
+        None
+    )
     """Returns the runs with which rows of a file, of this path, came and went, if it was replaced; None: no file was."""
     copied: Mapping[str, str] = field(default_factory=dict)
     """The paths of files by the paths of the copies that are read in their places."""
@@ -294,9 +289,8 @@ class Inputs(WholeInputs):
             for of, row in there:
                 shown = copied.get(str(path)) or self.copied.get(str(path), str(path))
                 place = _where(reader.place(path, first + of), path, shown, first + of)
-                found[row.tobytes()].append(
-                    replace(place, **lives[row.tobytes()]._asdict()) if row.tobytes() in lives else place
-                )
+                came, went = lives.get(row.tobytes(), (place.came, place.went))
+                found[row.tobytes()].append(replace(place, came=came, went=went))
         return found
 
     def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:

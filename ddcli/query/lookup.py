@@ -251,12 +251,8 @@ ALWAYS = logical.Source((), {}, "#always")
 """A source with a row at any time: a query that depends on no input has its rows even if no input has had one."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """A collection's records in some columns, as `[data lanes | count]`."""
-
-    layout: Layout
-    matrix: Matrix
+Found = tuple[Layout, "Matrix"]
+"""A collection's records in some columns, as `[data lanes | count]`."""
 
 
 class FoundContents:
@@ -306,9 +302,8 @@ class FoundContents:
 
     def fed(self, name: str, layout: Layout) -> Matrix:
         """Return the contents of a source that `cut` made as updates at the time, in columns of a layout."""
-        found = self._found[name]
-        matrix = kernels.take(found.matrix, [*found.layout.take(layout.names), found.matrix.shape[1] - 1])
-        return self._timed(matrix)
+        own, matrix = self._found[name]
+        return self._timed(kernels.take(matrix, [*own.take(layout.names), matrix.shape[1] - 1]))
 
     def _timed(self, matrix: Matrix) -> Matrix:
         width = matrix.shape[1] - 1
@@ -327,7 +322,7 @@ class FoundContents:
             return self._timed_records(node, columns)
         if isinstance(node, logical.Source):
             layout = Layout({name: node.schema[name] for name in columns})
-            return Found(layout, as_of(self._inputs.matrix(node.name, layout, up_to(self.at)), len(self.at), self.at))
+            return layout, as_of(self._inputs.matrix(node.name, layout, up_to(self.at)), len(self.at), self.at)
         return None
 
     # --- of the state -----------------------------------------------------------------------------------------------
@@ -348,7 +343,7 @@ class FoundContents:
                 continue
             layout = Layout({name: node.schema[name] for name in columns})
             lanes = encode(rows.select(columns), layout, self.pool)
-            return Found(layout, np.column_stack([lanes, rows[DIFF].to_numpy()]))
+            return layout, np.column_stack([lanes, rows[DIFF].to_numpy()])
         return None
 
     @cached_property
@@ -369,12 +364,12 @@ class FoundContents:
         sources = logical.sources(Graph({"": node})).values()
         if self.manifest is not None and self._keeps_rows({source.name for source in sources}):
             layout = Layout(node.schema)
-            return Found(layout, np.ones((1, layout.width + 1), np.int64))
+            return layout, np.ones((1, layout.width + 1), np.int64)
         if any(logical.PRESENT in source.schema for source in sources):  # a row that deletes a key doesn't count
             return self._timed_records(node, list(node.schema))
         layout = Layout(node.schema)
         there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
-        return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
+        return layout, np.ones((int(there), layout.width + 1), np.int64)
 
     def _keeps_rows(self, names: set[str]) -> bool:
         """Return whether an arrangement has a record made of rows of these inputs: one has had a row then. The smallest is read first."""
@@ -409,7 +404,7 @@ class FoundContents:
             graph, self.bound.kinds, self.pool, facts=self._inputs.facts(upper), lenient=lenient, answers=self.answers
         )
         fed = {name: self._inputs.matrix(name, layout, upper) for name, layout in trial.layouts.items()}
-        return Found(trial.outputs[""], trial.contents(self.at, fed)[""])
+        return trial.outputs[""], trial.contents(self.at, fed)[""]
 
 
 def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import RowCounts
     from ddcli.render.drawing import Drawing
     from ddcli.render.lineage import LineageReport
-    from ddcli.render.view import Folded, OperatorView, View
+    from ddcli.render.view import OperatorView, View
 
 MEANINGS = {
     "arrange": "Keeps all rows in the state, sorted by these columns, so that the operators below find the rows of a key without reading the others.",
@@ -197,8 +197,8 @@ BAR = (
 def page(drawing: Drawing, lineage: LineageReport | None = None) -> str:
     """Return a drawing as an HTML page, with the lineage of the outputs' columns, if it is given."""
     view, name = drawing.view, markup(drawing.view.name)
-    whole = folded(view)
-    above = draw(whole.view)
+    collections, members = folded(view)
+    above = draw(collections)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return "\n".join(
         [
@@ -216,7 +216,7 @@ def page(drawing: Drawing, lineage: LineageReport | None = None) -> str:
             f'<div class="pane overview" data-pane="collections" tabindex="0" role="region" aria-label="The graph of collections">{svg(above, alone=False, of="Collections")}</div>',
             f'<div class="pane graph" data-pane="operators" hidden tabindex="0" role="region" aria-label="The operator graph">{svg(drawing, alone=False)}</div>',
             "</div>",
-            _details(drawing, whole),
+            _details(drawing, collections, members),
             "</div>",
             "<h2>Operators</h2>",
             _table(view),
@@ -295,14 +295,14 @@ def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, heig
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def _details(drawing: Drawing, whole: Folded) -> str:
-    """Return the details of each collection and operator, which are hidden until it is chosen."""
+def _details(drawing: Drawing, collections: View, members: Sequence[Sequence[int]]) -> str:
+    """Return the details of each collection and operator, which are hidden until it is chosen; `members` are the numbers of each collection's operators."""
     view = drawing.view
     numbers = {each.id: at for at, each in enumerate(view.operators)}
     parts = [
         '<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose a collection; a double click unfolds its operators.</p></section>'
     ]
-    parts += [_unfolding(view, whole, at) for at in range(len(whole.operators))]
+    parts += [_unfolding(view, collections, numbers, at) for at, numbers in enumerate(members)]
     for at, each in enumerate(view.operators):
         names = ", ".join(each.names)
         plain = " ".join(meaning(each.kind, each.work))
@@ -320,10 +320,10 @@ def _details(drawing: Drawing, whole: Folded) -> str:
     return "".join([*parts, "</aside>"])
 
 
-def _unfolding(view: View, whole: Folded, at: int) -> str:
+def _unfolding(view: View, collections: View, numbers: Sequence[int], at: int) -> str:
     """Return the details of a collection, with a button that unfolds it, and one for each of its operators."""
-    box, numbers = whole.view.operators[at], whole.operators[at]
-    names = {each.id: " ".join(each.names) for each in whole.view.operators}
+    box = collections.operators[at]
+    names = {each.id: " ".join(each.names) for each in collections.operators}
     held = f"{box.held.rows:,} rows, {size_of(box.held.bytes)}" if box.held else None
     facts = _facts(box, names.__getitem__, state=held)
     places = {each.id: number for number, each in enumerate(view.operators)}

@@ -299,16 +299,8 @@ def _held(fingerprint: str, manifest: Manifest | None) -> HeldState | None:
 ENDS = ("input", "output")
 
 
-@frozen
-class Folded:
-    """A view of collections, and the numbers of the operators in each, in the order of the view that was folded."""
-
-    view: View
-    operators: tuple[tuple[int, ...], ...]
-
-
-def folded(view: View) -> Folded:
-    """Return a view with a box for each collection, input and output.
+def folded(view: View) -> tuple[View, tuple[tuple[int, ...], ...]]:
+    """Return a view with a box for each collection, input and output, and the numbers of the operators in each, in the order of the view that was folded.
 
     An operator without a name belongs to the collection of its first reader, whose definition it is a part of; so does an operator in a loop,
     where names are the loop's own variables. One that nothing reads, an arrangement for a history, has the name of what it reads.
@@ -337,7 +329,7 @@ def folded(view: View) -> Folded:
         for name in ordered
     )
     found = View(view.name, boxes, (), view.outputs, view.runs[-1:], counted)
-    return Folded(found, tuple(tuple(members[name]) for name in ordered))
+    return found, tuple(tuple(members[name]) for name in ordered)
 
 
 def _homes(view: View) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import secrets
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from ddcli.store.targets.file_table import SMALL, gathered, partitioned, start_o
 from ddcli.store.targets.mark import TableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.engine.columns import Lanes
     from ddcli.job.request import Request
@@ -47,8 +48,9 @@ DRAWN = 4096
 
 @frozen
 class LoadTask:
-    """The common part of tasks that write files of a table for a change; names of files begin with `prefix`."""
+    """A task for a change of a table: `done` yields the rows for the next step, or the written files, whose names begin with `prefix`."""
 
+    done: Callable[[LoadTask, Iterator[Row]], Iterator[Row]]
     change: Change
     number: int
     prefix: str
@@ -60,16 +62,12 @@ class LoadTask:
         """Do the task: its files have names of their own; after an error send that in place of its rows: Spark would repeat a task that raises."""
         adopt_settings(self.settings)
         try:
-            yield from self.done(rows)
+            yield from self.done(self, rows)
         except (DdError, OSError) as error:
             yield Row(0, FAILED, 0, 0, packed_result(failure(error)))
         for row in rows:  # after an error there are some
             if row.edge == FAILED:
                 yield row
-
-    def done(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows for the next step, or the written files."""
-        raise NotImplementedError
 
     def written(self, frame: pl.DataFrame, run: int, first: tuple[int, ...] = ()) -> Row:
         """Write a file; return the row for the driver. Another attempt at the task writes a file of another name."""
@@ -77,60 +75,46 @@ class LoadTask:
         return Row(0, RESULT, 0, 0, pickle.dumps((piece, self.write(piece.name, frame))))
 
 
-@frozen
-class CopyUpdates(LoadTask):
-    """A task that writes the updates of some files of a log."""
-
-    def done(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for row in rows:
-            file, known = pickle.loads(row.chunk)  # noqa: S301
-            for frame in gathered(iter([self.change.rows(file, self.change.schema)[known:]])):
-                yield self.written(frame, self.number)
-            yield _mark(1, 0)
+def copy_updates(task: LoadTask, rows: Iterator[Row]) -> Iterator[Row]:
+    """Write the updates of some files of a log."""
+    for row in rows:
+        file, known = pickle.loads(row.chunk)  # noqa: S301
+        for frame in gathered(iter([task.change.rows(file, task.change.schema)[known:]])):
+            yield task.written(frame, task.number)
+        yield _mark(1, 0)
 
 
-@frozen
-class DealRecords(LoadTask):
-    """A task that reads some files of a log and deals their records to ranges of lanes, each from one of `cuts` on."""
-
-    cuts: tuple[tuple[int, ...], ...]
-
-    def done(self, rows: Iterator[Row]) -> Iterator[Row]:
-        change = self.change
-        for row in rows:
-            file, _ = pickle.loads(row.chunk)  # noqa: S301
-            frame = change.rows(file, change.schema)
-            matrix = kernels.consolidate(change.encoded(frame, frame.get_column(DIFF).to_numpy()))
-            parts = np.split(matrix, [start_of(matrix, cut) for cut in self.cuts])
-            for at, part in enumerate(parts):
-                for turn, chunk in enumerate(chunks(part, change.layout, change.pool)):
-                    yield Row(at, 0, turn, 0, chunk)
-            yield _mark(1, len(matrix))
+def deal_records(task: LoadTask, rows: Iterator[Row], cuts: Sequence[tuple[int, ...]]) -> Iterator[Row]:
+    """Read some files of a log and deal their records to ranges of lanes, each from one of `cuts` on."""
+    change = task.change
+    for row in rows:
+        file, _ = pickle.loads(row.chunk)  # noqa: S301
+        frame = change.rows(file, change.schema)
+        matrix = kernels.consolidate(change.encoded(frame, frame.get_column(DIFF).to_numpy()))
+        parts = np.split(matrix, [start_of(matrix, cut) for cut in cuts])
+        for at, part in enumerate(parts):
+            for turn, chunk in enumerate(chunks(part, change.layout, change.pool)):
+                yield Row(at, 0, turn, 0, chunk)
+        yield _mark(1, len(matrix))
 
 
-@frozen
-class WriteRecords(LoadTask):
-    """A task that adds up the records of some ranges and writes them."""
-
-    rows: int
-    """The updates of the whole log."""
-
-    def done(self, rows: Iterator[Row]) -> Iterator[Row]:
-        change = self.change
-        for _, group in groupby(rows, attrgetter("shard")):
-            found = []
-            for row in group:
-                if row.edge in (FAILED, MARK):
-                    yield row
-                else:
-                    found.append(row.chunk)
-            if found:
-                arrived = from_chunks(found, change.layout, change.pool)
-                yield _mark(0, -len(arrived))
-                matrix = kernels.consolidate(arrived, owned=True)
-                change.refuse_negative(matrix)
-                for part in partitioned(matrix, self.number, self.rows - len(matrix)):
-                    yield self.written(change.decoded(part.rows), part.run, part.first)
+def write_records(task: LoadTask, rows: Iterator[Row], updates: int) -> Iterator[Row]:
+    """Add up the records of some ranges and write them; `updates` is the number of rows of the whole log."""
+    change = task.change
+    for _, group in groupby(rows, attrgetter("shard")):
+        found = []
+        for row in group:
+            if row.edge in (FAILED, MARK):
+                yield row
+            else:
+                found.append(row.chunk)
+        if found:
+            arrived = from_chunks(found, change.layout, change.pool)
+            yield _mark(0, -len(arrived))
+            matrix = kernels.consolidate(arrived, owned=True)
+            change.refuse_negative(matrix)
+            for part in partitioned(matrix, task.number, updates - len(matrix)):
+                yield task.written(change.decoded(part.rows), part.run, part.first)
 
 
 @dataclass
@@ -160,12 +144,12 @@ class TableLoader:
                 most = min(TURNS * spark.slots, max(1, rows // SMALL))
                 cuts = cuts_of(change, most)
                 steps = [
-                    DealRecords(*given, "reading the log", cuts),
-                    WriteRecords(*given, "writing files of the table", rows),
+                    LoadTask(partial(deal_records, cuts=cuts), *given, "reading the log"),
+                    LoadTask(partial(write_records, updates=rows), *given, "writing files of the table"),
                 ]
                 counts = [min(len(tasks), TURNS * spark.slots), len(cuts) + 1]
             else:
-                steps, counts = [CopyUpdates(*given, "writing files of the table")], [len(tasks)]
+                steps, counts = [LoadTask(copy_updates, *given, "writing files of the table")], [len(tasks)]
             about = f"writing the table of output {change.output}"
             request.asked.progress.begin(about, sum(counts))
             sent = [Row(at, TASK, 0, 0, pickle.dumps(task)) for at, task in enumerate(tasks)]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.errors import Enclosed, Span, Text
+from ddcli.errors import Expanded, Span, Text
 from ddcli.expressions.tree import delimited
 from ddcli.spec import model
 from ddcli.spec.model import (
@@ -220,7 +220,8 @@ class Checks:
         checks = {name: check for name, check in self.checks.items() if f"collections.{name}" not in wrong}
         collections = {name: each for name, each in self.collections.items() if name in checks}
         quarantines = {
-            name: tuple(each for each in some if each.check.value in checks) for name, some in self.quarantines.items()
+            name: tuple((check, parts) for check, parts in some if check.value in checks)
+            for name, some in self.quarantines.items()
         }
         logs = {name: model.OutputSpec(check.name, check.name) for name, check in checks.items()}
         both = {"collections": written["collections"] | collections, "outputs": written["outputs"] | logs}
@@ -276,7 +277,7 @@ def expanded(written: Items[_Check], found: dict[str, Any], root: Mapping, notes
         made.collections[name.value] = model.CollectionSpec(name, (of,), operators)
         if each.otherwise == "quarantine":
             whole = of.value.removesuffix(UNCHECKED)
-            made.quarantines[whole] = (*made.quarantines.get(whole, ()), Quarantine(name, _kept(operators)))
+            made.quarantines[whole] = (*made.quarantines.get(whole, ()), (name, _kept(operators)))
     return made, _with_names(root, list(made.checks.values()))
 
 
@@ -397,7 +398,7 @@ def _violations(check: _Check) -> tuple[Operator, ...]:
 
 def _within(before: str, text: Text, after: str) -> Text:
     moves = ((0, len(before), 0, 0),)
-    return Enclosed(f"{before}{text.value}\n{after}", text.span, text.inset, written=text, moves=moves)
+    return Expanded(f"{before}{text.value}\n{after}", text.span, text.inset, text.lines, text, moves, encloses=True)
 
 
 def _kept(operators: tuple[Operator, ...]) -> tuple[tuple[Operator, ...], ...]:

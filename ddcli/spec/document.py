@@ -14,7 +14,7 @@ from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded
 from ddcli.spec.file import AT, digest_of, read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
-from ddcli.spec.inputs import INPUT, PATH
+from ddcli.spec.inputs import INPUT
 from ddcli.spec.model import LOGS, Clock, InputSpec
 from ddcli.spec.names import NO_ONE, check_names
 from ddcli.spec.shapes import (
@@ -41,12 +41,13 @@ from ddcli.spec.values import (
     FLOW,
     LISTED,
     NAME,
+    PATH,
     SOURCE,
     Choice,
-    PathWords,
     Whole,
     Words,
     operator_schema,
+    path_fault,
     query_text,
 )
 
@@ -235,8 +236,11 @@ def collection(node: Node, place: NodePlace, notes: Notes) -> model.CollectionSp
 
 
 VERSION = "1"
-PIPELINE_NAME = PathWords(
-    "a name", r"\w[\w.-]*", "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it"
+PIPELINE_NAME = Words(
+    "a name",
+    r"\w[\w.-]*",
+    "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it",
+    path_fault,
 )
 
 

@@ -11,9 +11,8 @@ from ddcli.spec.csv_options import csv_dialect
 from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Nothing, Record, Refused, Shape, shape
 from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, Choice, InputColumns, PathWords, Words, declared, flag
+from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, PATH, Choice, InputColumns, Words, declared, flag
 
-PATH = PathWords("a path")
 INFER, GROW = "infer", "grow"
 IMPORT = "import"
 """The format of an input that is another pipeline's arrangement."""

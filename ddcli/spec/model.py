@@ -203,12 +203,8 @@ class CheckSpec:
     measures: tuple[Measure, ...] = ()
 
 
-@frozen
-class Quarantine:
-    """The parts that an input is the sum of, once a check has put its rows aside: the operators of each."""
-
-    check: Text
-    parts: tuple[tuple[Operator, ...], ...]
+Quarantine: TypeAlias = "tuple[Text, tuple[tuple[Operator, ...], ...]]"
+"""A check, and the parts that an input is the sum of, once the check has put its rows aside: the operators of each."""
 
 
 Clock = Literal["arrival", "event"]

@@ -6,40 +6,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.file import is_given
 from ddcli.spec.shapes import As, ByKind, Key, NodePlace, Notes, Record, Shape, shape
-from ddcli.spec.values import COLUMN, COLUMNS, Choice, InputColumns, PathWords, Words, declared, reference
+from ddcli.spec.values import COLUMN, COLUMNS, PATH, Choice, InputColumns, Words, declared, path_fault, reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.spec.tree import Node
-
-
-PLACE = PathWords("a path")
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class DatabaseWords(Words):
-    """The URI of a database, without a password: states and plans keep the values of a file."""
-
-    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
-        """Refuse a text that is no URI, or has a password."""
-        if masked(text.value) != text.value:
-            known = (
-                "of the variable MYSQL_PWD or ~/.my.cnf"
-                if text.value.startswith("mysql")
-                else "libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
-            )
-            hint = f"leave it out: {known}"
-            raise notes.refuse(place.path, "a database's URI has no password in it", text.span, hint)
-        Words.check(self, text, place, notes)
-        if not is_given(text.value) and (problem := _parameter_problem(text.value)):
-            raise notes.refuse(place.path, problem[0], text.span, problem[1])
 
 
 SOCKET = r"/[\w./\-]*"
@@ -63,13 +40,27 @@ HINTS = {
 }
 
 
-def _parameter_problem(uri: str) -> tuple[str, str] | None:
-    """Return problem and hint of a parameter that a URI may not have in a file.
+def password_fault(uri: str, _: str = "") -> tuple[str, str] | None:
+    """Return problem and hint of a database's URI that has a password: states and plans keep the values of a file."""
+    if masked(uri) == uri:
+        return None
+    known = (
+        "of the variable MYSQL_PWD or ~/.my.cnf"
+        if uri.startswith("mysql")
+        else "libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
+    )
+    return "a database's URI has no password in it", f"leave it out: {known}"
 
-    >>> _parameter_problem("postgresql://h/d?connect_timeout=5&sslkey=/home/me/key")[0]
+
+def database_fault(uri: str, wants: str = "") -> tuple[str, str] | None:
+    """Return problem and hint of a database's URI that has a password, or a parameter that it may not have in a file.
+
+    >>> database_fault("postgresql://h/d?connect_timeout=5&sslkey=/home/me/key")[0]
     "a database's URI has the parameter 'sslkey=/home/me/key'"
     """
-    scheme, _, rest = uri.partition("://")
+    scheme, separator, rest = uri.partition("://")
+    if (fault := password_fault(uri, wants)) or is_given(uri) or not separator:
+        return fault
     product = scheme.replace("postgresql", "postgres").replace("postgres", "postgresql")
     _, question, parameters = rest.partition("?")
     for each in parameters.split("&") if question else ():
@@ -80,13 +71,16 @@ def _parameter_problem(uri: str) -> tuple[str, str] | None:
     return None
 
 
-DATABASE_URI = DatabaseWords(
+DATABASE_URI = Words(
     "a database",
     r"(sqlite|duckdb):///.+|postgres(ql)?://.*",
     "write `sqlite:///shop.db` or `duckdb:///shop.duckdb`, a path relative to this file, `sqlite:////var/shop.db`, or `postgresql://user@host/shop`",
+    database_fault,
 )
-READ_URI = DatabaseWords(
-    "a database", rf"{DATABASE_URI.pattern}|mysql://.+", f"{DATABASE_URI.rule}, or `mysql://user@host/shop`"
+READ_URI = replace(
+    DATABASE_URI,
+    pattern=rf"{DATABASE_URI.pattern}|mysql://.+",
+    rule=f"{DATABASE_URI.rule}, or `mysql://user@host/shop`",
 )
 CONFIGURED = "other catalogs and properties are for pyiceberg's configuration (~/.pyiceberg.yaml), and the file has `catalog: NAME`"
 CATALOG: Record[tuple[tuple[Text, Text], ...]] = Record(
@@ -95,10 +89,11 @@ CATALOG: Record[tuple[tuple[Text, Text], ...]] = Record(
         "name": Key(Words("a name"), about="the catalog's name in its database; default: default"),
         "type": Key(Words("a kind of catalog", "sql", CONFIGURED), about="sql: the catalog is in a database"),
         "uri": Key(
-            DatabaseWords(
+            Words(
                 "a database",
                 r"sqlite:///(?!file:)[^?]+|postgresql(\+psycopg2?)?://[^?]*",
                 "write `sqlite:///catalog.db` or `postgresql+psycopg://user@host/catalog`, without parameters",
+                password_fault,
             ),
             required=True,
             about="the catalog's database",
@@ -162,10 +157,11 @@ IN_DUCKLAKE: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
         "catalog": Key(
-            DatabaseWords(
+            Words(
                 "a catalogue",
                 r"((sqlite|duckdb):///|postgresql://).+",
                 "write `duckdb:///lake.ducklake`, `sqlite:///lake.sqlite` or `postgresql://user@host/lake`",
+                database_fault,
             ),
             required=True,
             about="the database with the catalogue: duckdb:///lake.ducklake, sqlite:///lake.sqlite (files, relative to this one), postgresql://user@host/lake",
@@ -177,7 +173,7 @@ IN_DUCKLAKE: Record[dict[str, Any]] = Record(
     "{catalog: 'duckdb:///lake.ducklake', table: main.orders}",
 )
 PLACES: dict[str, Shape[Any]] = {
-    "delta": PLACE,
+    "delta": PATH,
     "iceberg": IN_CATALOG,
     "ducklake": IN_DUCKLAKE,
     "database": READ_URI,
@@ -251,10 +247,12 @@ KEEP = Words(
     r"\d+(\s*(second|minute|hour|day|week)s?)?",
     "write a number of times, or `90 days` (weeks, hours, minutes, seconds)",
 )
-PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
-BEGINNING = PathWords("a Parquet file", r"(?s).+\.parquet", "write the table to one: `snapshots/customers.parquet`")
+PARQUET_FILE = Words(
+    "a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`", path_fault
+)
+BEGINNING = replace(PARQUET_FILE, rule="write the table to one: `snapshots/customers.parquet`")
 TARGETS: dict[str, Shape[Any]] = {
-    "delta": PLACE,
+    "delta": PATH,
     "iceberg": IN_CATALOG,
     "ducklake": IN_DUCKLAKE,
     "parquet": PARQUET_FILE,
@@ -272,7 +270,7 @@ TARGETS_ABOUT = {
 }
 KEYS = {
     "path": Key(
-        PLACE,
+        PATH,
         about="directory for the change log, relative to this file; with `as: history` alone: for the file of the history",
     ),
     "from": Key(reference, about="collection or input; default: the one of the output's name", argument="source"),
@@ -386,7 +384,7 @@ def output_mapping(node: Node, place: NodePlace, notes: Notes) -> model.OutputSp
 
 OUTPUT = ByKind(
     "a path or a mapping",
-    scalar=As(PLACE, lambda place, path: _output(place, {"path": path})),
+    scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
     mapping=output_mapping,
     hint="for example `orders: marts/orders/`",
 )

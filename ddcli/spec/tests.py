@@ -12,7 +12,7 @@ from ddcli.errors import Text
 from ddcli.spec.budget import STEP_BUDGET
 from ddcli.spec.shapes import As, ByKind, Key, Many, NodePlace, Notes, Pairs, Record, Refused, Shape, shape
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, PathWords, Words, flag
+from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, PATH, Words, flag
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
@@ -137,7 +137,7 @@ def list_rows(node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
 
 GIVEN: Shape[WrittenRows] = ByKind(
     "rows or a file",
-    scalar=As(PathWords("a path"), lambda place, path: WrittenRows(place.word.span, file=path)),
+    scalar=As(PATH, lambda place, path: WrittenRows(place.word.span, file=path)),
     sequence=mapping_rows,
     mapping=list_rows,
     hint="for example `[{id: 1, name: Ann}]`",

@@ -32,6 +32,7 @@ from ddcli.spec.shapes import (
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence, unfinished
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Mapping as Table
 
 
@@ -40,11 +41,12 @@ TYPE_NAMES = (*SIMPLE, *ALIASES, "decimal(12, 2)", "datetime[us]", "datetime[us,
 
 @dataclass(eq=False, repr=False, slots=True)
 class Words(Shape[Text]):
-    """Plain text. `pattern` it must match wholly, which `rule` states in words."""
+    """Plain text. `pattern` it must match wholly, which `rule` states in words; before, `fault` returns the problem of a text that can't be what it `wants`, and a hint."""
 
     wants: str
     pattern: str = r"(?s).+"
     rule: str = ""
+    fault: Callable[[str, str], tuple[str, str] | None] | None = None
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
         if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value:
@@ -55,7 +57,9 @@ class Words(Shape[Text]):
         return node.text
 
     def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
-        """Refuse a text that doesn't match the pattern."""
+        """Refuse a text that has a fault, or doesn't match the pattern."""
+        if self.fault and (found := self.fault(text.value, self.wants)):
+            raise notes.refuse(place.path, found[0], text.span, found[1])
         if not re.fullmatch(self.pattern, text.value):
             raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, self.rule or None)
 
@@ -63,15 +67,10 @@ class Words(Shape[Text]):
         return {"type": ["string", "integer"], "minLength": 1}
 
 
-class ColumnName(Words):
-    """The name of a column: one that is neither a pattern for polars nor a plan's own column."""
-
-    __slots__ = ()
-
-    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
-        """Refuse a name that no column can have."""
-        if hint := no_column(text.value):
-            raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, hint)
+def column_fault(text: str, wants: str) -> tuple[str, str] | None:
+    """Return the problem of a name that no column can have, as it is a pattern for polars or a plan's own column, and a hint."""
+    hint = no_column(text)
+    return (f"{text!r} can't be {wants}", hint) if hint else None
 
 
 LONGEST_NUMBER = 1000
@@ -80,24 +79,18 @@ LONGEST_NAME, LONGEST_PATH = 255, 3000
 """The bytes in UTF-8 that file systems take: of one name, and of a path with room for the folder before it."""
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class PathWords(Words):
-    """Plain text that becomes a path, or a name in one. A text that no file system accepts is refused here, at its place."""
-
-    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
-        """Refuse a text that doesn't match the pattern, or is too long for a path."""
-        data = text.value.encode(errors="surrogatepass")
-        if len(data) > LONGEST_PATH or max(map(len, data.split(b"/"))) > LONGEST_NAME:
-            limit = f"a name in a path has at most {LONGEST_NAME} bytes, a path {LONGEST_PATH}"
-            raise notes.refuse(
-                place.path, f"{text.value[:20] + '...'!r} is too long for {self.wants}", text.span, limit
-            )
-        if re.match(r"\w+://[^/]*@", text.value):
-            hint = "object stores read their credentials from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ..."
-            raise notes.refuse(place.path, f"{self.wants} has no credentials in it", text.span, hint)
-        if b"\0" in data:
-            raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, "leave out the NUL")
-        Words.check(self, text, place, notes)
+def path_fault(text: str, wants: str) -> tuple[str, str] | None:
+    """Return the problem of a text that becomes a path, or a name in one, and that no file system accepts, and a hint."""
+    data = text.encode(errors="surrogatepass")
+    if len(data) > LONGEST_PATH or max(map(len, data.split(b"/"))) > LONGEST_NAME:
+        limit = f"a name in a path has at most {LONGEST_NAME} bytes, a path {LONGEST_PATH}"
+        return f"{text[:20] + '...'!r} is too long for {wants}", limit
+    if re.match(r"\w+://[^/]*@", text):
+        hint = (
+            "object stores read their credentials from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ..."
+        )
+        return f"{wants} has no credentials in it", hint
+    return (f"{text!r} can't be {wants}", "leave out the NUL") if b"\0" in data else None
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -250,9 +243,10 @@ def reference(node: Node, place: NodePlace, notes: Notes) -> Text:
 
 
 LETTERS = "letters, digits, `_` and `-`"
-NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
+NAME = Words("a name", r"\w[\w-]*", f"a name is made of {LETTERS}", path_fault)
+PATH = Words("a path", fault=path_fault)
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
-COLUMN = ColumnName("a column's name")
+COLUMN = Words("a column's name", fault=column_fault)
 EXPRESSION = ExpressionText()
 COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")

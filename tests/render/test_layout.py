@@ -160,5 +160,5 @@ def test_an_arrangement_that_nothing_reads_has_the_name_of_what_it_reads():
     read = OperatorView("f1", "input", ("customers",), (), {}, (), ("f2",))
     step = OperatorView("f2", "map", (), (), {}, ("f1",), ("f3",))
     kept = OperatorView("f3", "arrange", (), ("for the history h",), {}, ("f2",), ())
-    boxes = folded(View("p", (read, step, kept), (), {}, ())).view.operators
+    boxes = folded(View("p", (read, step, kept), (), {}, ()))[0].operators
     assert [(box.kind, box.names) for box in boxes] == [("input", ("customers",)), ("collection", ("customers",))]

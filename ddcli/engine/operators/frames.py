@@ -8,7 +8,7 @@ reduction at instances, linear in the rows for all kinds of frames. Where clocks
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -70,13 +70,6 @@ def partitions(group: Lanes, same: Mask) -> Partitions:
     )
 
 
-class Ends(NamedTuple):
-    """The rows begin[i]:end[i] of row i's frame, before exclusion."""
-
-    begin: Lanes
-    end: Lanes
-
-
 def by_rows(rows: Partitions, offset: int | None, direction: int, *, end: bool) -> Lanes:
     """Return the begins of frames, or their ends, `offset` rows away; None is the partition's end."""
     if offset is None:
@@ -121,8 +114,8 @@ def by_values(rows: Partitions, places: Lanes, bounds: Lanes, null: Mask, *, end
     return out
 
 
-def pieces(rows: Partitions, frame: Ends, exclude: str) -> list[tuple[Lanes, Lanes]]:
-    """Return the ranges of rows that each frame has, in order; an empty one may end before it begins."""
+def pieces(rows: Partitions, frame: tuple[Lanes, Lanes], exclude: str) -> list[tuple[Lanes, Lanes]]:
+    """Return the ranges of rows that each frame has, in order; an empty one may end before it begins. `frame` has the rows at which each begins and ends, before exclusion."""
     begin, end = frame
     at = rows.position
     if exclude == "current row":
@@ -158,11 +151,11 @@ def nth_of(parts: Sequence[tuple[Lanes, Lanes]], number: int, counted: Mask) -> 
     return np.where(found < 0, -1, np.append(np.flatnonzero(counted), -1)[found])
 
 
-def replayed(rows: Partitions, frame: Ends, exclude: str, values: Lanes, keys: Lanes) -> Replay:
+def replayed(rows: Partitions, frame: tuple[Lanes, Lanes], exclude: str, values: Lanes, keys: Lanes) -> Replay:
     """Return values (n, nv) of the rows as they enter and leave the frames of rows, which are the instances; `keys` are each partition's."""
     at, n = rows.position, len(rows)
-    begin = frame.begin
-    end = np.maximum(frame.end, begin)
+    begin, end = frame
+    end = np.maximum(end, begin)
     events: list[tuple[Lanes, Lanes, int]] = []  # from one row on until another: so many
 
     def seen(first: Lanes, last: Lanes, count: int) -> None:

@@ -24,7 +24,6 @@ from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
     Due,
-    FormerOutput,
     History,
     Reduced,
     difference,
@@ -91,10 +90,9 @@ class Threshold:
         sources = [*past, delta]
         bounds, rows = kernels.locate(instances.keys, sources)
         kept = output.batches_for(instances.keys) if output else []
-        outputs = FormerOutput(kept, *kernels.locate(instances.keys, kept))
+        outputs = History(kept, *kernels.locate(instances.keys, kept), nk)
         if nt > 1 or ahead:
-            former = History(outputs.sources, outputs.bounds, nk, outputs.rows)
-            instances, pending, left = interesting(instances, History(past, bounds, nk, rows), former, upper)
+            instances, pending, left = interesting(instances, History(past, bounds, rows, nk), outputs, upper)
             bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         old, new = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
         checked(threshold_kernels.count_at(sources, bounds, nk, nt, instances.first, instances.times, old, new))

@@ -28,13 +28,8 @@ TOGETHER = 1 << 16
 """The most records that are called for, or joined with their results, at once: so what is computed of them stays in the cache, and memory is used again."""
 
 
-class Answers(NamedTuple):
-    """The results of calls for some records: rows `[outcome | result]`, each of the record with a number, and for each record without an answer the lanes of its reason."""
-
-    results: np.ndarray
-    records: np.ndarray
-    failed: np.ndarray
-    reasons: np.ndarray
+Answers = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""The results of calls for some records: rows `[outcome | result]`, and the number of the record of each; the numbers of records without an answer, and the lanes of their reasons."""
 
 
 class FormerAnswers(NamedTuple):
@@ -137,21 +132,21 @@ class MemoizedCalls(StatefulOperator):
         new, filled = np.empty((len(asked), nk + self.trace.nv + nt + 1), np.int64), 0
         for at in range(0, len(asked), TOGETHER):
             some = asked[at : at + TOGETHER]
-            answers = self.call(kernels.take(keys, range(nk), some))
-            end = filled + len(answers.records)
+            results, records, unanswered, why = self.call(kernels.take(keys, range(nk), some))
+            end = filled + len(records)
             if end > len(new):
                 new = np.concatenate([new[:filled], np.empty((end, new.shape[1]), np.int64)])
             rows = new[filled:end]
-            rows[:, :nk] = kernels.take(keys, range(nk), some[answers.records])
-            rows[:, nk : -nt - 1] = answers.results
+            rows[:, :nk] = kernels.take(keys, range(nk), some[records])
+            rows[:, nk : -nt - 1] = results
             rows[:, -nt - 1 : -1] = LEAST
             rows[:, -1] = 1
             consolidated = kernels.consolidate(rows)
             if consolidated is not rows:
                 new[filled : filled + len(consolidated)] = consolidated
             filled += len(consolidated)
-            failed.append(some[answers.failed])
-            reasons.append(answers.reasons)
+            failed.append(some[unanswered])
+            reasons.append(why)
         return new[:filled]
 
     # --- records without an answer ------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Or
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
     Due,
-    FormerOutput,
     History,
     Instances,
     Reduced,
@@ -177,16 +176,15 @@ class Reduce:
         pending = np.empty((0, nk + nt), np.int64)
         turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
         if turns is None:
-            outputs = FormerOutput(past, *kernels.locate(instances.keys, past))
+            outputs = History(past, *kernels.locate(instances.keys, past), nk + self.width)
             bounds, rows = kernels.locate(instances.keys, sources)
             if nt > 1 or ahead:
-                former = History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows)
-                history = History(sources[:-1], bounds, nk + nv, rows)
-                instances, pending, left = interesting(instances, history, former, upper)
+                history = History(sources[:-1], bounds, rows, nk + nv)
+                instances, pending, left = interesting(instances, history, outputs, upper)
                 bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         else:
             instances, bounds, rows, there, count = turns
-            outputs = FormerOutput(past, there, count)
+            outputs = History(past, there, count, nk + self.width)
             if ahead:
                 instances, pending, left = early(instances, upper)
                 bounds, outputs = bounds[left], outputs._replace(bounds=there[left])
@@ -195,7 +193,7 @@ class Reduce:
         parts = [self._none()]
         for start, stop in self._chunks(instances, bounds):
             there = outputs.bounds[start:stop]
-            part = FormerOutput(outputs.sources, there, int(sizes(there).sum()))
+            part = outputs._replace(bounds=there, rows=int(sizes(there).sum()))
             some = instances.slice(start, stop)
             alone = self._divisible and stop == start + 1
             if alone and self._work(int(sizes(bounds[start:stop]).sum()), len(some)) > self._chunk:
@@ -209,7 +207,7 @@ class Reduce:
         """Return a matrix of no updates of the output."""
         return np.empty((0, self.nk + self.width + self.nt + 1), np.int64)
 
-    def _in_turns(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
+    def _in_turns(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: History) -> Lanes:
         """Return the updates of one group that is too large for all of its instances at once: some instances after the other.
 
         The output after some instances is the output before the next.
@@ -229,7 +227,7 @@ class Reduce:
                 there, known, later = rows[rows[:, at] < after[0, 0]], known[early], known[~early]
             known = kernels.consolidate(np.concatenate([so_far, known]))
             some = Instances(instances.keys, np.array([0, len(times)]), times)
-            before = FormerOutput([known], np.array([[0, len(known)]]), len(known))
+            before = History([known], np.array([[0, len(known)]]), len(known), outputs.at)
             found = self._difference(some, [there], np.array([[0, len(there)]]), before)
             made.append(found)
             so_far = np.concatenate([known, found])
@@ -256,7 +254,7 @@ class Reduce:
         instances: Instances,
         sources: list[Lanes],
         bounds: Lanes,
-        outputs: FormerOutput,
+        outputs: History,
         combined: Lanes | None = None,
     ) -> Lanes:
         if self.accumulable:
@@ -300,7 +298,7 @@ class Reduce:
         instances: Instances,
         delta: Lanes,
         bounds: Lanes,
-        outputs: FormerOutput,
+        outputs: History,
         combined: Lanes | None = None,
     ) -> Single:
         """Return the rows that accumulable aggregates want: the output's own numbers so far, and those that the batch adds to them."""

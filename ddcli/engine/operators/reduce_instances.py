@@ -119,8 +119,8 @@ class History(NamedTuple):
 
     sources: list[Lanes]
     bounds: Lanes
-    at: int
     rows: int
+    at: int
 
 
 def close(new: Instances, inputs: History, outputs: History) -> Instances:
@@ -133,13 +133,13 @@ def close(new: Instances, inputs: History, outputs: History) -> Instances:
     first = np.empty(len(new.first), np.int64)
     if nt == 1:
         times = np.empty((len(new) + inputs.rows + outputs.rows, 1), np.int64)
-        sources, bounds, at, _ = inputs
+        (sources, bounds, _, at), (former, there, _, out_at) = inputs, outputs
         found = reduce_turns.later_times(
-            new.first, new.times, sources, len(sources), bounds, at, *outputs[:3], first, times
+            new.first, new.times, sources, len(sources), bounds, at, former, there, out_at, first, times
         )
         return Instances(new.keys, first, times[:found])
     parts = []
-    for sources, bounds, at, rows in (inputs, outputs):
+    for sources, bounds, rows, at in (inputs, outputs):
         part = np.empty((rows, nt + 2), np.int64)
         parts.append(part[: reduce_times.collect_times(sources, bounds, at, nt, part)])
     history = np.concatenate(parts)
@@ -239,18 +239,10 @@ class Reduced(NamedTuple):
     pending: Lanes
 
 
-class FormerOutput(NamedTuple):
-    """The output before: in each of some sources, [key | output | time | diff], the rows `bounds`, `rows` in all at most."""
-
-    sources: list[Lanes]
-    bounds: Lanes
-    rows: int
-
-
-def difference(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
+def difference(instances: Instances, want: Single | Lanes, output: History) -> Lanes:
     """Return the updates [key | output | time | diff] after which the output accumulates to `want` at every instance.
 
-    `want` is one record for each instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
+    The `output` before is [key | output | time | diff] in each of its sources. `want` is one record for each instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
     instances). The result is sorted and consolidated.
     """
     if instances.times.shape[1] > 1:
@@ -268,7 +260,7 @@ def checked(rows: int) -> int:
     return rows
 
 
-def _in_turn(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
+def _in_turn(instances: Instances, want: Single | Lanes, output: History) -> Lanes:
     """Totally ordered time: an instance's record is inserted at its time and retracted at the group's next one."""
     keys, first, times = instances.keys, instances.first, instances.times
     nk = keys.shape[1]
@@ -281,7 +273,7 @@ def _in_turn(instances: Instances, want: Single | Lanes, output: FormerOutput) -
     return out[: checked(rows)]
 
 
-def _by_lattice(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
+def _by_lattice(instances: Instances, want: Single | Lanes, output: History) -> Lanes:
     """Any order of times: subtract the output accumulated at each instance, earlier instances first."""
     want = want.rows() if isinstance(want, Single) else want
     nk, nt, no = instances.keys.shape[1], instances.times.shape[1], want.shape[1] - 2
@@ -305,7 +297,7 @@ def _by_lattice(instances: Instances, want: Single | Lanes, output: FormerOutput
     return out
 
 
-def collect(instances: Instances, output: FormerOutput, no: int) -> Lanes:
+def collect(instances: Instances, output: History, no: int) -> Lanes:
     """Return the output before as rows [group | output | time | diff], with the instance for the time where that is one lane."""
     nk, nt = instances.keys.shape[1], instances.times.shape[1]
     rows = np.empty((output.rows, no + nt + 2), np.int64)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import Enclosed, SpecError, Text, Unbuilt, noting, placing, raise_all
+from ddcli.errors import Expanded, SpecError, Text, Unbuilt, noting, placing, raise_all
 from ddcli.expressions.coerce import as_date
 from ddcli.expressions.tree import Cast, Column, ExplodeStep, FilterStep, UnnestStep, quoted
 from ddcli.expressions.types import ColumnScope
@@ -133,7 +133,7 @@ def filter_records(
     if function is not None:
         return relation.over(applied_function(operands, function).node)
     assert condition is not None
-    if isinstance(condition, Enclosed) and condition.written is not None:
+    if isinstance(condition, Expanded) and condition.encloses and condition.written is not None:
         _condition(relation, condition.written, "a condition")
     found = _condition(relation, condition, "a filter")
     return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(found)))

@@ -48,12 +48,8 @@ class ConvertedRows(NamedTuple):
 CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a row is then the run that reads it"
 
 
-class Upserted(NamedTuple):
-    """The meaning of rows that replace the record of their key: whether the key has a record, and the order that decides among rows at one time."""
-
-    present: pl.Series
-    order: pl.Series | None
-    """None: the rows have no order."""
+Upserted = tuple["pl.Series", "pl.Series | None"]
+"""The meaning of rows that replace the record of their key: whether the key has a record, and the order that decides among rows at one time; None: they have none."""
 
 
 class BadRow(Exception):
@@ -232,13 +228,13 @@ class UpsertFormat(Format):
 
         present = ~self.deleted(frame)
         if self.orders is None:
-            return Upserted(present, None)
+            return present, None
         order = self._value(frame, self.orders)
         if order.null_count():
             raise BadRow(
                 order.is_null().arg_true(), "`order_by` is null", "each row needs an order among the rows of its key"
             )
-        return Upserted(present, order)
+        return present, order
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:
         """Return, for each row, whether it deletes the record of its key."""

@@ -117,7 +117,7 @@ class Debezium(Format):
                 f"'{self.order}' is null",
                 "each event needs its place in the source's log: see `order_by`",
             )
-        return Upserted(frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
+        return frame[HIDDEN + OP] != "d", order.cast(pl.Int64)
 
     def _check(self, raw: pl.DataFrame) -> None:
         """Refuse events that don't define a change by their row alone."""

@@ -32,7 +32,7 @@ from ddcli.store.log.pieces import (
     ranks,
     within,
 )
-from ddcli.store.log.rows import Arrived, Rows, joined
+from ddcli.store.log.rows import Rows, joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -135,7 +135,7 @@ class LogReader(LogFiles):
                     file = replace(file, late=moved)
                     only = "advanced"
             grown = self.listing.grown.get(file.path)
-            if grown is not None and lower is not None and (late_row := known.before_from(grown.rows, lower)):
+            if grown is not None and lower is not None and (late_row := known.before_from(grown[0], lower)):
                 row, first = late_row
                 raise late_error(first, row, self._tables.place(known.path, row), self._kinds, lower, first)
             if new and self._paths[at] in self.unparsed:
@@ -146,7 +146,7 @@ class LogReader(LogFiles):
             if only:
                 partly.append((at, only, (since, upper)))
             elif at in self._growing:  # of rows that arrived with earlier runs none is taken again
-                apart.append((at, grown.rows if grown is not None and ARRIVAL in self.log.time else 0))
+                apart.append((at, grown[0] if grown is not None and ARRIVAL in self.log.time else 0))
             else:
                 whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
         slices = self._slices(columns, self._pieces(partly, whole.values(), most, apart), (lower, upper), most)
@@ -384,14 +384,14 @@ class LogReader(LogFiles):
                 greatest.append(self._rows.greatest(path, frame, first))
         return max(greatest)
 
-    def _arrived(self, piece: FilePiece) -> Arrived | None:
+    def _arrived(self, piece: FilePiece) -> pl.Series | int | None:
         """Return the order that decides which of a piece's rows is the newest where times don't: that of arrival, or of their table."""
         if self.tables is not None:
-            return Arrived(order=self.tables.files[piece.files[0]])
+            return self.tables.files[piece.files[0]]
         if ARRIVAL not in self.log.time or not self.log.key:
             return None
         counts = [self._times()[at].rows for at in piece.files]
-        return Arrived(arrival_order(piece, counts, self._ranks))
+        return arrival_order(piece, counts, self._ranks)
 
     @cached_property
     def _ranks(self) -> list[int]:

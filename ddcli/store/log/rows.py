@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
-    from ddcli.store.formats.base import ConvertedRows, Format, SnapshotsFormat, Upserted
+    from ddcli.store.formats.base import ConvertedRows, Format, SnapshotsFormat
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.tables.files import Tables
     from ddcli.store.tables.kinds import Footer
@@ -44,13 +44,6 @@ BLOCK = 1 << 15
 """The rows whose times and diffs are put together while they are in the cache."""
 PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$sequence"
 """The columns of upserts beside their data: whether the key has a record, and the order that decides at one time."""
-
-
-class Arrived(NamedTuple):
-    """The order that decides which row of one time is the newest: numbers in the order of arrival, or the order of the table that counts."""
-
-    sequence: pl.Series | None = None
-    order: int | None = None
 
 
 class Rows(NamedTuple):
@@ -107,14 +100,14 @@ class RowReader:
         piece: tuple[int | None, int],
         times: pl.DataFrame | None,
         inside: pl.Expr | None,
-        arrived: Arrived | None = None,
+        arrived: pl.Series | int | None = None,
         *,
         filled: bool = True,
     ) -> Rows:
         """Return updates of files of one kind: the rows (first, count), or (None, count) all of them.
 
         `times` are their times, if they are known already; `inside` is the condition on times of the rows to take. `arrived` decides
-        which rows are newer, where times don't. `filled`: columns that are never null have some value where a key is deleted.
+        which rows are newer, where times don't: their numbers in the order of arrival, or the order of the table that counts. `filled`: columns that are never null have some value where a key is deleted.
         """
         first, count = piece
         columns, names = self.names(columns, found, () if times is not None else self.schema.time)
@@ -128,15 +121,14 @@ class RowReader:
         if inside is not None:
             mask = times.select(inside).to_series()
             raw, times = raw.filter(mask), times.filter(mask)
-            if arrived is not None and arrived.sequence is not None:
-                arrived = Arrived(arrived.sequence.filter(mask))
+            if isinstance(arrived, pl.Series):
+                arrived = arrived.filter(mask)
         try:
             turned = self.log.turn(raw, columns)
-            typed = self._typed(paths, turned, columns, arrived.sequence if arrived else None, times, filled=filled)
+            sequence = arrived if isinstance(arrived, pl.Series) else None
+            typed = self._typed(paths, turned, columns, sequence, times, filled=filled)
             rows = Rows(*typed, times if turned.rows is None else times[turned.rows], turned.rows)
-            if arrived is None or arrived.order is None:
-                return rows
-            return rows.chosen(self._order(rows.frame) == arrived.order)
+            return rows.chosen(self._order(rows.frame) == arrived) if isinstance(arrived, int) else rows
         except BadRow:
             self._find(paths, columns, names)
             raise
@@ -186,13 +178,13 @@ class RowReader:
             if series
             else pl.DataFrame(height=turned.frame.height)
         )
-        upserted = self.log.upserted(frame)
+        present, order = self.log.upserted(frame) or (None, None)
         for name in columns:
             if kinds[name].nullable or not frame[name].null_count():
                 continue
             null = frame[name].is_null()
-            if upserted and name not in self.log.key:
-                null &= upserted.present
+            if present is not None and name not in self.log.key:
+                null &= present
             if null.any():
                 raise NullValue(null.arg_true(), "column", name)
         diffs = turned.diffs
@@ -200,15 +192,15 @@ class RowReader:
             diffs = pl.repeat(1, frame.height, dtype=pl.Int64, eager=True)
         elif diffs.null_count():
             raise NullValue(diffs.is_null().arg_true(), "diff column", diffs.name)
-        if upserted:
+        if present is not None:
             frame = frame.with_columns(
                 *(
                     _valued(name, kinds[name])
                     for name in columns
                     if filled and not kinds[name].nullable and frame[name].null_count()
                 ),
-                upserted.present.cast(pl.Int64).alias(PRESENT),
-                *self._ordered(frame, turned, upserted, sequence, times),
+                present.cast(pl.Int64).alias(PRESENT),
+                *self._ordered(frame, turned, order, sequence, times),
             )
         return frame, self.tables.fit(paths, diffs, INT64)
 
@@ -216,7 +208,7 @@ class RowReader:
         self,
         frame: pl.DataFrame,
         turned: ConvertedRows,
-        upserted: Upserted,
+        order: pl.Series | None,
         sequence: pl.Series | None,
         times: pl.DataFrame | None,
     ) -> Iterator[pl.Series]:
@@ -227,9 +219,9 @@ class RowReader:
             return none if given is None else given if turned.rows is None else given[turned.rows]
 
         if not self.log.lasting:
-            yield of_rows(sequence).alias(ORDER) if upserted.order is None else _as_lane(upserted.order)
+            yield of_rows(sequence).alias(ORDER) if order is None else _as_lane(order)
             return
-        yield none.alias(ORDER) if upserted.order is None else _as_lane(upserted.order)
+        yield none.alias(ORDER) if order is None else _as_lane(order)
         yield of_rows(None if times is None else times.to_series()).alias(MOMENT)
         yield of_rows(sequence).alias(SEQUENCE)
 

@@ -30,7 +30,7 @@ from ddcli.store.tables.file_identity import (
     withdrawn_entry,
 )
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables
-from ddcli.store.tables.listing import Growth, Listing, summed_up
+from ddcli.store.tables.listing import Listing, summed_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -73,13 +73,6 @@ class ChangeRules(NamedTuple):
 REFUSED = ChangeRules()
 
 
-class RefusedFile(NamedTuple):
-    """A file that was read and has changed or vanished since, as it was then, and the error that a run refuses it with."""
-
-    file: InputFile
-    error: InputError
-
-
 def list_input(
     path: str,
     base: Path,
@@ -88,7 +81,7 @@ def list_input(
     *,
     emptied: bool = False,
     glimpsed: ListingSnapshot | None = None,
-    refused: list[RefusedFile] | None = None,
+    refused: list[tuple[InputFile, InputError]] | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
@@ -97,7 +90,7 @@ def list_input(
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
     matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished, unless the `rules` provide for it.
-    With a list `refused` such files are left out of the listing and added to it instead.
+    With a list `refused` such files, as they were then, are left out of the listing and added to it instead, each with the error that a run refuses it with.
     There may be no file if the input is `emptied`: earlier runs have taken it in, and all files that it had were withdrawn and removed.
     """
     remembered = consumed is not None
@@ -205,7 +198,7 @@ def _sorted_out(
     consumed: Iterable[InputFile],
     base: Path,
     rules: ChangeRules,
-    refused: list[RefusedFile] | None,
+    refused: list[tuple[InputFile, InputError]] | None,
 ) -> Listing:
     known = {file.key: file for file in consumed}
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
@@ -216,7 +209,7 @@ def _sorted_out(
     found, done, horizon, summed = summed_up(root, found, known)
     unmoved: list[InputFile] = []
     amended, changed = set[str](), set[str]()
-    grown: dict[str, Growth] = {}
+    grown: dict[str, tuple[int, InputFile]] = {}
     for file in found:
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
@@ -246,10 +239,10 @@ def _sorted_out(
                 )
                 if refused is None:
                     raise
-                refused.append(RefusedFile(before, error))
+                refused.append((before, error))
                 continue
             if rows is not None:
-                grown[file.path] = Growth(rows, before)
+                grown[file.path] = rows, before
             (done if now.done else waiting).append(now)
     for file in apart.values():  # of an archived one rows wait where the state was reopened
         (done if file.done else waiting).append(file)
@@ -311,14 +304,14 @@ def moved(
     return other_names
 
 
-def _refuse_vanished(root: Path, gone: Iterable[InputFile], refused: list[RefusedFile] | None) -> None:
+def _refuse_vanished(root: Path, gone: Iterable[InputFile], refused: list[tuple[InputFile, InputError]] | None) -> None:
     """Raise InputError for the first file that is gone, or add all of these to `refused`."""
     for file in sorted(gone, key=attrgetter("path")):
         problem = f"a file that was already read has vanished: '{file.path}'"
         error = InputError(problem, place=str(root / file.path), hint=RESTORE)
         if refused is None:
             raise error
-        refused.append(RefusedFile(file, error))
+        refused.append((file, error))
 
 
 def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:

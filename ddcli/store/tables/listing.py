@@ -126,7 +126,8 @@ class Listing:
     """The copies of files that are gone and are to be read."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The former path of each file that was taken in under another name, with the same content."""
-    grown: Mapping[str, Growth] = field(default_factory=dict)
+    grown: Mapping[str, tuple[int, InputFile]] = field(default_factory=dict)
+    """The files of a log that were taken from, and to which the log's writer has added since: how many rows each had, and its entry then."""
     limits: Mapping[str, int] = field(default_factory=dict)
     growing: bool = False
     """True: it is a log whose writer may add to its files."""
@@ -177,7 +178,7 @@ class Listing:
             self,
             waiting=tuple(_reopened(file, frontier) for file in self.waiting),
             done=tuple(_reopened(file, frontier) for file in self.done),
-            grown={path: replace(each, before=_reopened(each.before, frontier)) for path, each in self.grown.items()},
+            grown={path: (rows, _reopened(file, frontier)) for path, (rows, file) in self.grown.items()},
         )
 
     def before_arrival(self, time: int, last: int) -> Listing:
@@ -200,8 +201,8 @@ class Listing:
 
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
-        limits = {path: each.rows for path, each in self.grown.items()}
-        past = tuple(self.grown[file.path].before if file.path in limits else file for file in self._taken())
+        limits = {path: rows for path, (rows, _) in self.grown.items()}
+        past = tuple(self.grown[file.path][1] if file.path in limits else file for file in self._taken())
         return Listing(
             self.root,
             (),
@@ -328,14 +329,6 @@ class Listing:
         if file.archived and self.base is not None and file not in self.unmoved:
             return locate(self.base, file.archived)
         return self.copies.get(file.key) or self.root / file.path
-
-
-@frozen
-class Growth:
-    """A file of a log that was taken from, and to which the log's writer has added since: how many rows it had, and its entry then."""
-
-    rows: int
-    before: InputFile
 
 
 def _reopened(file: InputFile, frontier: Times) -> InputFile:
