@@ -348,6 +348,10 @@ def with_copies(
     if (
         not decided.withdrawn
         or decided.refreshes_all
+        or (  # a comparison has no run of its own that could have a table
+            request.asked.receives is not None
+            and any(request.spec.inputs[name].format == "snapshots" for name in decided.withdrawn)
+        )
         or decided.forgetting is not None
         or any(
             given.grows for given in request.spec.inputs.values()

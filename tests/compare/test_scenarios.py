@@ -188,6 +188,21 @@ def test_what_would_lose_files_is_refused(tmp_path, monkeypatch):
         scenarios(Path("p.yaml"), Path("s.yaml"))
 
 
+@pytest.mark.parametrize(("left", "rows"), [("1", {}), ("2", {("a", 2): -1, ("a", 1): 1, ("b", 1): 1})])
+def test_a_snapshot_that_is_left_out(shop, left, rows):
+    """With copies of the files in the state, too: the newest of the others counts."""
+    shop.write(
+        "p.yaml",
+        "inputs: {t: {path: in/, format: snapshots, changed: replace, columns: {k: string, v: int64}}}\noutputs: {t: tables/}\n",
+    )
+    for number, text in enumerate(("k,v\na,1\nb,1\n", "k,v\na,2\n"), start=1):
+        shop.write(f"in/{number}.csv", text)
+        assert shop("run", "p.yaml").code == 0
+    shop.write("s.yaml", f"s: {{without: in/{left}.csv}}\n")
+    found = scenarios(shop.folder / "p.yaml", shop.folder / "s.yaml")
+    assert {tuple(row[1:-1]): row[-1] for each in found.values() for row in each.rows()} == rows
+
+
 def test_options_that_do_not_fit(shop):
     shop.write("s.yaml", "a: {with: orders+=fix/1.parquet}")
     for option in ("--watch", "--dry-run"):
