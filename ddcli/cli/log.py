@@ -117,7 +117,7 @@ def log_command(
     from ddcli.render.rows import batches, write_rows
     from ddcli.sources.change_log import ChangeLog, by_option
     from ddcli.store.files.access import unreadable
-    from ddcli.store.tables.files import READ_ERRORS
+    from ddcli.store.tables.kinds import READ_ERRORS
     from ddcli.store.texts import parse_keys
 
     if as_of is not None and (since is not None or until is not None):

@@ -33,7 +33,7 @@ from ddcli.store.files.access import fs, real
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,7 +23,7 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import run_text
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -28,10 +28,11 @@ from ddcli.store.log.log_files import find_damaged, not_after
 from ddcli.store.log.progress import read_progress
 from ddcli.store.parquet.footers import UNREADABLE, refuse_patterns
 from ddcli.store.tables.compression import Damage
-from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
+from ddcli.store.tables.files import FAILING, Tables
 from ddcli.store.tables.input_path import CSV, NDJSON, NOT_THERE, name_of_kind, partition_of
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.json_kind import names_in_objects
+from ddcli.store.tables.kinds import READ_ERRORS, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

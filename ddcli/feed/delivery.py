@@ -39,7 +39,7 @@ from ddcli.store.state.entries import InputFile
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.verify import check_bytes
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:

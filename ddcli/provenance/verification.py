@@ -41,7 +41,7 @@ from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numb
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.upkeep import on_newest
 from ddcli.store.state.verify import check_bytes, read_checked
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:

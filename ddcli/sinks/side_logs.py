@@ -28,7 +28,7 @@ from ddcli.store.log.progress import tags_metadata
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES, ours
 from ddcli.store.state.document import UPDATES as OF_LOG
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:

@@ -33,9 +33,10 @@ from ddcli.store.log.pieces import within
 from ddcli.store.log.progress import read_owned, tags_within
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import beyond
-from ddcli.store.tables.files import READ_ERRORS, Tables
+from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import NOT_THERE, PARQUET, name_of_kind
 from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.texts import format_frontier, format_time, parse_time
 
 if TYPE_CHECKING:

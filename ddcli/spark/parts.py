@@ -24,7 +24,7 @@ from ddcli.store.files.gate import side_by_side
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.row_groups import GroupBounds, group_bounds
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from ddcli import read_log
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.tables import json_kind
-from ddcli.store.tables.files import Tables, damaged
+from ddcli.store.tables.files import Tables
+from ddcli.store.tables.kinds import damaged
 
 PIPELINE = "inputs: {a: {path: in/, format: append, columns: {k: int64}}}\noutputs: {a: out/}\n"
 

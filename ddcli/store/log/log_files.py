@@ -32,8 +32,9 @@ from ddcli.store.log.schema import (
     schema_of,
     united_columns,
 )
-from ddcli.store.tables.files import FAILING, READ_ERRORS, TOGETHER, Tables, damaged, row_words
+from ddcli.store.tables.files import FAILING, TOGETHER, Tables, row_words
 from ddcli.store.tables.input_path import PARQUET
+from ddcli.store.tables.kinds import READ_ERRORS, damaged
 from ddcli.store.texts import format_frontier, format_time
 
 if TYPE_CHECKING:

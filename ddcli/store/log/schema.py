@@ -221,7 +221,7 @@ def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -
     missing = next((name for name in kinds if name not in found), None)
     if missing is None or not others or log.nested or _may_be_row(path, found):
         return
-    from ddcli.store.tables.files import renamed_hint  # with polars, which nothing else here needs
+    from ddcli.store.parquet.footers import renamed_hint
 
     raise InputError(
         f"the file has no column '{missing}'",

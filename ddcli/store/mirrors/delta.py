@@ -30,7 +30,7 @@ from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
-from ddcli.store.tables.files import READ_ERRORS
+from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.version import check_package
 
 if TYPE_CHECKING:

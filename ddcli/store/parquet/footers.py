@@ -5,14 +5,16 @@ A run asks polars, which reads the rows afterwards. Both must find the same colu
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from base64 import b64decode
 from dataclasses import field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.errors import InputError, first_line
+from ddcli.errors import InputError, did_you_mean, first_line
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import (
     INTEGERS,
@@ -43,7 +45,7 @@ from ddcli.store.tables.input_path import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -420,3 +422,29 @@ def _from_arrow(column: Any, *, wide: bool, depth: int = 0) -> Type | Unfit:
     if name == "date64":
         return Type("datetime", nullable=True, unit="ms")
     return Type(PLAIN[name], nullable=True) if name in PLAIN else Unfit(str(column))
+
+
+def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: FormerNames) -> str:
+    """Return the hint for a file that lacks a column of this type and has `others`: one may be the column under a new name, or a line with another delimiter."""
+    if len(others) == 1 and (delimiter := _delimiter_around(missing, others[0])):
+        return f"its columns seem to be separated by a {delimiter}: save it with the delimiter of the other files"
+    new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
+    given = ", ".join(map(_in_yaml, [*former.get(missing, ()), new or "NAME"]))
+    where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
+    return (
+        f"if it has it as {where} now, state both names under the input's `columns`: "
+        f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(kind))}, from: [{given}]}}`"
+    )
+
+
+def _delimiter_around(name: str, header: str) -> str | None:
+    """Return the delimiter, in words, of a header that was read as the name of one column and has this name in it."""
+    from ddcli.store.tables.csv_records import DELIMITERS
+
+    found = (mark for mark in ",;\t|" if mark in header and name in (each.strip('" ') for each in header.split(mark)))
+    return next((DELIMITERS[mark] for mark in found), None)
+
+
+def _in_yaml(word: str) -> str:
+    """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
+    return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)

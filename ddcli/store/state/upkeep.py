@@ -62,7 +62,7 @@ def on_newest(
     If it doesn't, or an attempt fails and there is a newer commit, which may have removed the files that it reads, it begins `again` on that one. After the last
     attempt the error says so.
     """
-    from ddcli.store.tables.files import READ_ERRORS
+    from ddcli.store.tables.kinds import READ_ERRORS
 
     for left in reversed(range(ATTEMPTS)):
         manifest = newest()

@@ -12,7 +12,7 @@
 * input_path: the files that the path of an input names
 * json_kind: NDJSON and JSON as a kind of files; values in the encodings of Kafka Connect and Debezium
 * json_values: JSON whose objects are not one for each line
-* kinds: kinds of files; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter
+* kinds: kinds of files, and the errors of files that are not whole; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter
 * listing: the files of an input: new ones, and those that are as they were
 * sheets: the rows of Excel workbooks
 * text_kind: the base of kinds of text, whose values are cast from text; CSV as a kind of files

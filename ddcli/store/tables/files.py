@@ -6,37 +6,31 @@ Rows are only searched once a cheap count has shown that there is one to find.
 from __future__ import annotations
 
 import json
-import os
 import re
-from contextlib import contextmanager
 from dataclasses import field
-from errno import EMFILE, ENOENT
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import InputError, did_you_mean
+from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.privacy import preview, unnamed
-from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet.footers import (
-    EMPTY,
     TEXT,
     by_column,
     in_file,
     names_in_file,
     refuse_patterns,
+    renamed_hint,
 )
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.compression import DAMAGED
-from ddcli.store.tables.csv_records import DELIMITERS
 from ddcli.store.tables.endings import TABLES, kind_of
 from ddcli.store.tables.input_path import (
     NDJSON,
@@ -48,6 +42,7 @@ from ddcli.store.tables.input_path import (
     types_of_partitions,
 )
 from ddcli.store.tables.json_values import numbered_lines
+from ddcli.store.tables.kinds import READ_ERRORS, damaged, refused, unreadable
 from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:
@@ -58,10 +53,6 @@ if TYPE_CHECKING:
     from ddcli.store.parquet.footers import FormerNames
     from ddcli.store.tables.kinds import Footer, Kind
 
-READ_ERRORS = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-)  # a damaged page makes polars panic now and then
 TOGETHER = 64
 MANY = 1 << 20
 """Rows of a row group that are not held at once where they are only looked through."""
@@ -74,30 +65,6 @@ PATH_FORMS = {
 }
 """The forms of values in paths, for hints, by kind."""
 DOT, IS_NULL = ".", " is null"
-
-
-def renamed_hint(missing: str, kind: Type, others: Sequence[str], former: FormerNames) -> str:
-    """Return the hint for a file that lacks a column of this type and has `others`: one may be the column under a new name, or a line with another delimiter."""
-    if len(others) == 1 and (delimiter := _delimiter_around(missing, others[0])):
-        return f"its columns seem to be separated by a {delimiter}: save it with the delimiter of the other files"
-    new = did_you_mean(missing, others) or (others[0] if len(others) == 1 else None)
-    given = ", ".join(map(_in_yaml, [*former.get(missing, ()), new or "NAME"]))
-    where = f"'{new}'" if new else "another name (it has " + ", ".join(others) + ")"
-    return (
-        f"if it has it as {where} now, state both names under the input's `columns`: "
-        f"`{_in_yaml(missing)}: {{type: {_in_yaml(str(kind))}, from: [{given}]}}`"
-    )
-
-
-def _delimiter_around(name: str, header: str) -> str | None:
-    """Return the delimiter, in words, of a header that was read as the name of one column and has this name in it."""
-    found = (mark for mark in ",;\t|" if mark in header and name in (each.strip('" ') for each in header.split(mark)))
-    return next((DELIMITERS[mark] for mark in found), None)
-
-
-def _in_yaml(word: str) -> str:
-    """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
 
 
 LINE = re.compile(r":[0-9]+$")
@@ -148,7 +115,7 @@ class Tables:
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types, or refuse the file."""
         kind = self.kind(path)
-        with _refused(kind, path):
+        with refused(kind, path):
             found = kind.footer(path)
         found = by_column(self._names_in(path), found)
         refuse_patterns(str(path), found, self.declared)
@@ -159,7 +126,7 @@ class Tables:
     def check(self, path: Path, columns: Footer) -> None:
         """Refuse a file in which something is wrong that its reader would ignore or alter: to be done before rows are read of it."""
         kind = self.kind(path)
-        with _refused(kind, path):
+        with refused(kind, path):
             found = kind.find_damage(path) or kind.find_altered(path, self._own(path, columns))
         if found is not None:
             raise found
@@ -207,7 +174,7 @@ class Tables:
     def _found_in(self, path: Path) -> Collection[str]:
         """Return the columns that a file has itself; of JSON, those under any of the columns' names that have a value."""
         kind = self._kind(path, {})
-        with _refused(kind, path):
+        with refused(kind, path):
             if kind.name != NDJSON:
                 return kind.footer(path)
             every = {name: TEXT for column, others in self.former.items() for name in (column, *others)}
@@ -303,7 +270,7 @@ class Tables:
 
     def texts(self, path: Path, name: str, rows: pl.Series) -> list[str | None]:
         """Return a column of text in some rows of a file, as it is written."""
-        with _refused(self.kind(path), path):
+        with refused(self.kind(path), path):
             scan = self._text([path], name)
         found: list[str | None] = self._collected([path], (), scan).to_series()[rows].to_list()
         return found
@@ -311,7 +278,7 @@ class Tables:
     def _read(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """Return all columns of files that are alike, without the rows that can't be read."""
         kind = self.kind(paths[0])
-        with _refused(kind, paths[0]):
+        with refused(kind, paths[0]):
             scan = kind.scan(paths)
         passed = self.passed.get(paths[0])
         if passed is None:
@@ -415,7 +382,7 @@ class Tables:
         except OSError as error:
             for path in paths if len(paths) > 1 and error.filename is None else ():
                 self.scan([path], columns)
-            raise _unreadable(str(error.filename or paths[0]), error) from None
+            raise unreadable(str(error.filename or paths[0]), error) from None
 
     def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None) -> pl.LazyFrame:
         kind = self.kind(paths[0])
@@ -507,7 +474,7 @@ class Tables:
             return scan.collect(engine=engine)  # type: ignore[call-overload,no-any-return]
         except OSError as error:
             place = str(error.filename or paths[0])
-            raise _unreadable(place, error) from None
+            raise unreadable(place, error) from None
         except READ_ERRORS as error:
             for path in paths if len(paths) > 1 else ():
                 self.collect([path], columns)
@@ -544,35 +511,6 @@ class Tables:
             hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags) if flags else frame
-
-
-def _unreadable(place: str, error: OSError) -> InputError:
-    """Return the error for a file that the system does not let be read."""
-    hint = LIMITS.get(error.errno or 0, "see its permissions and its directory's")
-    why = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError):  # of polars without a number
-        why, hint = os.strerror(ENOENT), "another program has removed it meanwhile: run again"
-    return InputError(f"the file can't be read: {why}", place=place, hint=hint)
-
-
-@contextmanager
-def _refused(kind: Kind, path: Path) -> Iterator[None]:
-    """Turn errors of a file's reader into errors of the input."""
-    try:
-        yield
-    except OSError as error:
-        raise _unreadable(str(error.filename or path), error) from None
-    except READ_ERRORS as error:
-        raise damaged(kind, path, error) from None
-
-
-def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
-    """Return the error for a file that is not whole."""
-    if (why := os.strerror(EMFILE)) in str(error):  # polars panics where it has no file left to begin with
-        return InputError(f"the file can't be read: {why}", place=str(path), hint=LIMITS[EMFILE])
-    if not path.stat().st_size:
-        return InputError(EMPTY, place=str(path), hint=DAMAGED)
-    return kind.why_damaged(path, error)
 
 
 def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:

@@ -8,8 +8,11 @@ such types, and no others, are read with pyarrow first.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import EMFILE, ENOENT
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,9 +20,11 @@ from polars.io.plugins import register_io_source
 
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import MAX_PRECISION, NESTED
+from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet import footers
+from ddcli.store.parquet.footers import EMPTY
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.compression import Damage
+from ddcli.store.tables.compression import DAMAGED, Damage
 from ddcli.store.tables.input_path import (
     IPC,
     PARQUET,
@@ -51,6 +56,12 @@ def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) 
                 return
 
     return register_io_source(source, schema=schema, is_pure=True)
+
+
+READ_ERRORS = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)  # a damaged page makes polars panic now and then
 
 
 class Kind(ABC):
@@ -251,3 +262,32 @@ def _first_outside(array: Any, least: int, most: int) -> int | None:
     outside = compute.or_(compute.less(numbers, least), compute.greater(numbers, most))
     row: int = compute.index(outside, value=True).as_py()
     return row if row >= 0 else None
+
+
+def unreadable(place: str, error: OSError) -> InputError:
+    """Return the error for a file that the system does not let be read."""
+    hint = LIMITS.get(error.errno or 0, "see its permissions and its directory's")
+    why = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):  # of polars without a number
+        why, hint = os.strerror(ENOENT), "another program has removed it meanwhile: run again"
+    return InputError(f"the file can't be read: {why}", place=place, hint=hint)
+
+
+@contextmanager
+def refused(kind: Kind, path: Path) -> Iterator[None]:
+    """Turn errors of a file's reader into errors of the input."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(str(error.filename or path), error) from None
+    except READ_ERRORS as error:
+        raise damaged(kind, path, error) from None
+
+
+def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
+    """Return the error for a file that is not whole."""
+    if (why := os.strerror(EMFILE)) in str(error):  # polars panics where it has no file left to begin with
+        return InputError(f"the file can't be read: {why}", place=str(path), hint=LIMITS[EMFILE])
+    if not path.stat().st_size:
+        return InputError(EMPTY, place=str(path), hint=DAMAGED)
+    return kind.why_damaged(path, error)
