@@ -8,8 +8,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * executor: takes shards through the stages of a schedule, and loops through their rounds
 * lanes: frames and Python records to matrices and back
 * pool: the value that each 64-bit hash stands for
-* buffer_pool: memory of large matrices, reused
-* heap: the allocators of numpy and polars: freed memory kept, or returned to the system
+* heap: the allocators of numpy and polars: freed memory kept, or returned to the system; memory of large matrices, reused
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together; the rows of a join, part by part, where they do not fit in memory

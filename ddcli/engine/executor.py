@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.buffer_pool import BufferPool
-from ddcli.engine.heap import Heap
+from ddcli.engine.heap import BufferPool, Heap
 from ddcli.engine.operators.base import Delta, summed
 from ddcli.engine.scope_tree import APART, HERE, LATE, Address, ScheduledActivation, advanced
 from ddcli.engine.stages import NOTHING

@@ -2,20 +2,27 @@
 
 A run makes and drops matrices of hundreds of megabytes. To give each back to the system and ask for the next costs more than half of a large run's time in page faults. So
 commands, and processes that do tasks on Spark, keep freed memory. glibc also keeps the pieces between small matrices that are still in use, until it is asked to return them.
+
+The memory of large matrices is reused for later ones: the system has to clear fresh memory, which takes as long as sorting it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import threading
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ddcli.engine.workers import processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
 SETTING, LEFT = "_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:1000"
@@ -103,3 +110,47 @@ def heap_of_tasks() -> Heap:
     """Have this process, which only does tasks, keep freed memory; return the heap that gives it back between them. Call it before polars is imported."""
     keep_freed_memory()
     return Heap()
+
+
+LARGE: Final = 1 << 20
+"""The least numbers of a matrix whose memory is pooled: the C library itself keeps smaller pieces."""
+
+
+def references(buffers: list[np.ndarray]) -> list[int]:
+    """Return the number of references to each buffer: from the matrices in it, and from the count itself."""
+    return [sys.getrefcount(buffer) for buffer in buffers]
+
+
+class BufferPool:
+    """Matrices in the memory of earlier ones without references. Threads may call at once.
+
+    Unused memory never stays beside fresh memory: if a matrix fits into no unused buffer, all unused buffers are released first.
+    """
+
+    def __init__(self) -> None:
+        self._rooms: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def matrix(self, rows: int, width: int) -> np.ndarray:
+        """Return a matrix of any content."""
+        import numpy as np  # commands set the allocators up before it is imported
+
+        size = rows * width
+        if size < LARGE:
+            return np.empty((rows, width), np.int64)
+        with self._lock:
+            return self._room(size)[:size].reshape(rows, width)
+
+    def _room(self, size: int) -> np.ndarray:
+        """Return the memory of a matrix of `size` numbers."""
+        import numpy as np
+
+        (unused,) = references([np.empty(0)])  # depends on the version of Python
+        free = [count <= unused for count in references(self._rooms)]
+        for buffer, unused in zip(self._rooms, free, strict=True):
+            if unused and size <= buffer.size <= 2 * size:
+                return buffer
+        self._rooms = [buffer for buffer, unused in zip(self._rooms, free, strict=True) if not unused]
+        # Shards are of much the same size: the next one may be a bit larger.
+        self._rooms.append(np.empty(size + size // 16, np.int64))
+        return self._rooms[-1]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import take_back
-from ddcli.engine.buffer_pool import BufferPool
-from ddcli.engine.heap import give_back
+from ddcli.engine.heap import BufferPool, give_back
 from ddcli.engine.operators.base import Delta, TakenLanes, summed
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.buffer_pool import BufferPool
     from ddcli.engine.counts import Progress
+    from ddcli.engine.heap import BufferPool
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import PairRoom

@@ -22,9 +22,9 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import Merged, Rest, ShardFiles, StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.executor import Executor
+from ddcli.engine.heap import BufferPool
 from ddcli.engine.operators.base import consolidated
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import reopened

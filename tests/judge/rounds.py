@@ -15,8 +15,8 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.operators import LazyShards
-from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.executor import Executor
+from ddcli.engine.heap import BufferPool
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope

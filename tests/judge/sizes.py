@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import buffer_pool, kernels, memory_store, scope, scope_tree, workers
+from ddcli.engine import heap, kernels, memory_store, scope, scope_tree, workers
 from ddcli.engine.kernels import partition, sort, uniform
 from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
@@ -122,7 +122,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         if streams or chance.random() < 0.5:
             patch.setattr(partition, "MANY", 1)
             patch.setattr(partition, "FEWEST", 0)
-            patch.setattr(buffer_pool, "LARGE", 1)
+            patch.setattr(heap, "LARGE", 1)
         patch.setattr(file, "WHOLE", chance.choice([0, file.WHOLE]))
         patch.setattr(attempt, "ALONE", chance.choice([900, attempt.ALONE]))
         patch.setattr(attempt, "FULL", chance.choice([2000, attempt.FULL]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.buffer_pool import BufferPool
+from ddcli.engine.heap import BufferPool
 from ddcli.engine.kernels import partition, sort
 from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged_for
 from ddcli.engine.operators.base import Delta

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ddcli.circuit.linear import linear_operator
 from ddcli.engine import lanes
-from ddcli.engine.buffer_pool import BufferPool
 from ddcli.engine.columns import NullInRequired
+from ddcli.engine.heap import BufferPool
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.operators.base import Delta, Operator
 from ddcli.engine.operators.linear import Constant, Permute

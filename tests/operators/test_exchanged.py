@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine import buffer_pool, kernels
+from ddcli.engine import heap, kernels
 from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged, exchanged_for
 from ddcli.engine.operators.base import Delta, TakenLanes
 from ddcli.engine.workers import Workers
@@ -46,7 +46,7 @@ def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
         assert any(deals for _, deals, _ in parts) == all(isinstance(each, PackedArrival) for each in found)
         for here, delta in zip(found, expected, strict=True):
             assert here.rows == delta.rows
-            arrived = here.arrived(buffer_pool.BufferPool()) if isinstance(here, PackedArrival) else here
+            arrived = here.arrived(heap.BufferPool()) if isinstance(here, PackedArrival) else here
             lanes = range(arrived.updates.shape[1])
             assert kernels.sort_by(arrived.updates, lanes).tolist() == kernels.sort_by(delta.updates, lanes).tolist()
             assert (arrived.inserts, arrived.taken) == (delta.inserts, delta.taken)
@@ -56,8 +56,8 @@ def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
 def test_memory_is_used_again_when_nobody_refers_to_it(steps):
     """Matrices, and rows of them that outlive them, keep what was written, whatever comes and goes beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buffer_pool, "LARGE", 1)
-        made, held = buffer_pool.BufferPool(), []
+        patch.setattr(heap, "LARGE", 1)
+        made, held = heap.BufferPool(), []
         for number, (rows, width, leaves) in enumerate(steps):
             matrix = made.matrix(rows, width)
             assert matrix.shape == (rows, width)
@@ -71,8 +71,8 @@ def test_memory_is_used_again_when_nobody_refers_to_it(steps):
 
 
 def test_one_matrix_after_the_other_lies_in_one_place():
-    made = buffer_pool.BufferPool()
-    shape = buffer_pool.LARGE // 4 + 1, 4
+    made = heap.BufferPool()
+    shape = heap.LARGE // 4 + 1, 4
     places = set()
     for _ in range(3):
         matrix = made.matrix(*shape)
@@ -84,7 +84,7 @@ def test_one_matrix_after_the_other_lies_in_one_place():
 
 
 def test_threads_are_given_different_memory():
-    made, shape = buffer_pool.BufferPool(), (buffer_pool.LARGE // 4 + 1, 4)
+    made, shape = heap.BufferPool(), (heap.LARGE // 4 + 1, 4)
 
     def fill(number):
         for _ in range(20):
