@@ -121,9 +121,24 @@ def rows_in(directory: Path) -> int:
     """Return the number of rows that a side log holds now; one that does not exist holds none."""
     found = 0
     for path in _files(directory):
-        with reading(path) as file:
-            found += int(pl.read_parquet(file, columns=[DIFF])[DIFF].sum())
+        diffs = _read(path, [DIFF])[DIFF]
+        if diffs.dtype != pl.Int64:
+            raise _damaged(path)
+        found += int(diffs.sum())
     return found
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
+    """Return a side log's file, which has no checksum in a manifest; all columns, if None. Raises StateError if it can't be read."""
+    with reading(path) as file:
+        try:
+            return pl.read_parquet(file, columns=columns, glob=False, hive_partitioning=False)
+        except READ_ERRORS:
+            raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> StateError:
+    return StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -243,7 +258,7 @@ class SideLogs:
         return self._written(directory, error=pl.String(), record=pl.String())
 
     def _written(self, directory: Path, **others: pl.DataType) -> list[pl.DataFrame]:
-        """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError.
+        """Return the updates of a side log. A file without these columns is refused: StateError.
 
         Earlier commits that become one with the transaction's count, too.
         """
@@ -253,14 +268,9 @@ class SideLogs:
         waiting = self.transaction.state.waiting.items()
         own = [source for target, source in waiting if target.parent == real(directory)]
         for path in [*_files(directory), *own]:
-            damaged = StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
-            with reading(path) as file:
-                try:
-                    frame = pl.read_parquet(file, glob=False, hive_partitioning=False)
-                except READ_ERRORS:
-                    raise damaged from None
+            frame = _read(path)
             if any(frame.schema.get(name) != kind for name, kind in columns.items()):
-                raise damaged
+                raise _damaged(path)
             frames.append(frame)
         return frames
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import polars as pl
 import pytest
 
 from ddcli.driver.run import run
@@ -323,6 +324,20 @@ def test_late_failed_and_unreadable_rows_are_listed_beside_those_that_a_check_pu
         ("check", "orders_row_id_0", 1),
     ]
     assert all(sum(contents(Path(each["path"])).values()) == 1 for each in found if each["why"] != "unreadable")
+    for number, each in enumerate(found[:3]):  # a check's rows are in its verdict
+        damaged = min(Path(each["path"]).glob("*.parquet"))
+        whole = damaged.read_bytes()
+        if number % 2:
+            pl.DataFrame({"diff": ["no number"]}).write_parquet(damaged)
+        else:
+            damaged.write_bytes(b"a file")
+        refused = shop("state", "ls", "p.yaml")
+        assert (refused.code, "the file is not one of a log" in refused.err, damaged.name in refused.err) == (
+            4,
+            True,
+            True,
+        )
+        damaged.write_bytes(whole)
 
 
 def test_an_edit_and_new_files_are_one_commit_where_rows_are_put_aside(shop):
