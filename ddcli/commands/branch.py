@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -322,10 +323,11 @@ def find_conflicts(
 
 def _out_of_order(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, list[InputFile]]]:
     """Yield each file with the files that the branch read after it, and main would read before it: in one run, by their names."""
-    arrived = sorted(files, key=lambda one: (one.at or 0, natural(one.path)))
-    for at, one in enumerate(arrived, start=1):
-        if later := [other for other in arrived[at:] if natural(other.path) < natural(one.path)]:
-            yield one, later
+    named = sorted(((natural(one.path), one) for one in files), key=lambda each: (each[1].at or 0, each[0]))
+    first = [*accumulate((name for name, _ in reversed(named)), min)][::-1]  # by name, of each file and those after it
+    for at, (name, one) in enumerate(named):
+        if first[at] < name:
+            yield one, [other for known, other in named[at + 1 :] if known < name]
 
 
 def _of_files(name: str, mine: Sequence[InputFile], theirs: Sequence[InputFile]) -> Iterator[Conflict]:
