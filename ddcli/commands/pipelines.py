@@ -333,7 +333,7 @@ class _FollowedPipelines:
         return self._known[name]
 
     def _through(self, label: str, of: str, column: str) -> ColumnLineage:
-        """Return the lineage of an input's column: itself, or that of the column of another pipeline that it is."""
+        """Return the lineage of an input's column: itself, or, where it is another pipeline's column, that column's."""
         bound = self.bound[label]
         names = [ColumnName(label, of, each) for each in _written(bound, of, column)]
         if len(names) != 1 or names[0].column != column:

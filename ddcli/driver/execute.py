@@ -111,15 +111,14 @@ def _attempt(
             after, done = _rebuild(request, manifest, state, planning, ready.bound.time, placement)
             rebuilt = _joined(rebuilt, done) if rebuilt else done
             if state is None and found is not None and request.asked.receives is not None:
-                left_out = "files can't be added and left out in one comparison: leaving one out"
-                what = left_out if request.decided.withdrawn else "the added files can't be compared: a new column"
-                raise UsageError(
-                    f"{what} rebuilds a part of the state",
-                    place=str(request.spec.path),
-                    hint="compare them one after the other, or in a branch: `dd branch new`"
-                    if request.decided.withdrawn
-                    else "add them in a branch: `dd branch new`",
-                )
+                if request.decided.withdrawn:
+                    problem = "files can't be added and left out in one comparison: leaving one out"
+                    hint = "compare them one after the other, or in a branch: `dd branch new`"
+                else:
+                    problem = "the added files can't be compared: a new column"
+                    hint = "add them in a branch: `dd branch new`"
+                problem += " rebuilds a part of the state"
+                raise UsageError(problem, place=str(request.spec.path), hint=hint)
             if state is None or not request.decided.closes:
                 return rebuilt
             manifest, request, found = after, replace(_after_rebuild(request), spec=asked), None
@@ -216,7 +215,7 @@ def _take_in(
 
 
 def _first_secret(found: Mapping[str, InputFiles]) -> bytes:
-    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read without hashing keys again."""
+    """Return the secret that a state begins with: the first imported arrangement's, which is then read without hashing keys again."""
     known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
     return next(filter(None, known), None) or new_secret()
 

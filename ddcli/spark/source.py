@@ -194,7 +194,7 @@ EXACT = {"int8", "int16", "int32", "int64", "float32", "float64", "bool", "date"
 
 
 def keeping(filters: Iterable[Any], columns: Schema) -> pl.Expr | None:
-    """Return the condition of all rows that these filters of Spark may keep; None: it is that of all rows."""
+    """Return the condition of all rows that these filters of Spark may keep; None: all rows may be kept."""
     found = [each for each in (_kept(one, columns) for one in filters) if each is not None]
     return reduce(and_, found) if found else None
 

@@ -1063,7 +1063,7 @@ def test_a_comparison_of_two_times_names_the_files_that_were_replaced(days):
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_commands_about_the_rows_that_were_read_refuse_a_file_that_has_changed(shop, gone):
-    """Before a run has taken that in, its rows are those of the state: they are neither wrong nor an effect of another file."""
+    """Before a run has taken that in, its rows are as the state has them: they are neither wrong nor an effect of another file."""
     shop.write(
         "p.yaml",
         "name: p\ninputs: {a: {path: in/, format: upsert, key: [k], changed: replace, missing: retract, columns: {k: int64, v: int64}}}\n"

@@ -141,10 +141,8 @@ def _places(path: Path) -> list[Path]:
         return [path]
     found = next(each for each in (path, *path.parents) if each.exists())
     content = found.iterdir() if found.is_dir() else ()
-    return [
-        found,
-        *islice((each for each in content if not each.name.startswith(".")), SOME),
-    ]  # hidden ones come and go
+    shown = (each for each in content if not each.name.startswith("."))  # hidden ones come and go
+    return [found, *islice(shown, SOME)]
 
 
 @contextmanager
