@@ -23,6 +23,7 @@ from ddcli.commands.projects import (
     ProjectImporter,
     ProjectNode,
     Translation,
+    closing,
     edited,
     margins,
     span,
@@ -96,24 +97,15 @@ def _numbers(code: str, file: str, tokens: Sequence[Token]) -> Iterator[Edit]:
         if token.token_type == TokenType.SLASH:
             yield token.start, token.end + 1, "* 1e0 /"
         elif word in ("avg", "mean") and called:
-            inside = _inside(tokens, at + 2)
+            inside = tokens[at + 2 : closing(tokens, at + 1)]
             if inside and inside[0].text.lower() in ("distinct", "all"):
                 inside = inside[1:]
             if inside:
                 yield inside[0].start, inside[0].start, "cast("
                 yield inside[-1].end + 1, inside[-1].end + 1, " as double)"
-        elif word in REFUSED and called and not _is_of_floats(_inside(tokens, at + 2)):
+        elif word in REFUSED and called and not _is_of_floats(tokens[at + 2 : closing(tokens, at + 1)]):
             problem, hint = REFUSED[word]
             raise SpecError(f"`{word}`: {problem}", span=span(file, code, token.start, len(word)), hint=hint)
-
-
-def _inside(tokens: Sequence[Token], start: int) -> Sequence[Token]:
-    """Return the tokens from a place within parentheses up to the end of these."""
-    depth, end = 1, start
-    while end < len(tokens) and depth:
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[end].token_type, 0)
-        end += 1
-    return tokens[start : end - 1]
 
 
 def _is_of_floats(tokens: Sequence[Token]) -> bool:
@@ -126,14 +118,7 @@ def _is_of_floats(tokens: Sequence[Token]) -> bool:
 NAME = re.compile(r"[A-Za-z_]\w*")
 TABLES = ("table", "incremental", "external", "materialized_view")
 """The materializations that become outputs; a view becomes one if nothing reads it."""
-PLAIN = {
-    "severity": "ERROR",
-    "where": None,
-    "limit": None,
-    "fail_calc": "count(*)",
-    "warn_if": "!= 0",
-    "error_if": "!= 0",
-}
+PLAIN = {"limit": None, "fail_calc": "count(*)", "warn_if": "!= 0", "error_if": "!= 0"}
 """The settings of a test that fails if it finds a row."""
 
 
@@ -161,54 +146,40 @@ class _DbtTakeover(ProjectImporter):
         return node.kind == "snapshot" and node.code is not None and not read and not kept
 
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
-        """Take a model or a test over as a query, or leave it out with the reason."""
-        try:
-            self.refuse(node)
-            if node.kind == "test" and self.check(node):
-                return
-            assert node.code is not None
-            history = _history(node) if node.kind == "snapshot" else None
-            query = translate(node.code, node.compiled or node.file, relations)
-        except SpecError as error:
-            self.leave(
-                node.id,
-                SpecError(f"{self.about(node)}: {error.problem}", span=error.span, place=error.place, hint=error.hint),
-            )
+        """Take a model or a test over as a query or a check. Raises SpecError if it can't be imported."""
+        self.refuse(node)
+        if node.kind == "test" and self.check(node):
             return
-        if history is not None:
-            self.queries[node.id] = ImportedQuery(node.id, self.names[node.id], query, written=True, history=history)
-            about = f"{node.file}: the snapshot `{node.name}` is a history"
-            if "begin" in history:
-                self.found.notes.append(f"{about}: dbt's rows, and from the first run on those by the times of runs")
-                return
+        assert node.code is not None
+        history = _history(node) if node.kind == "snapshot" else None
+        query = translate(node.code, node.compiled or node.file, relations)
+        readers = (each for each in self.project.nodes.values() if node.id in each.reads and each.kind == "model")
+        otherwise = _otherwise(node) if node.kind == "test" else ""
+        output = not otherwise and (history is not None or node.materialized in TABLES or not any(readers))
+        self.queries[node.id] = ImportedQuery(
+            node.id, self.names[node.id], query, written=output, otherwise=otherwise, history=history
+        )
+        about = f"{node.file}: the snapshot `{node.name}` is a history"
+        if history is not None and "begin" in history:
+            self.found.notes.append(f"{about}: dbt's rows, and from the first run on those by the times of runs")
+        elif history is not None:
             self.found.notes.append(
                 f"{about} from the first run on, by the times of runs, and a record that is gone has an end; "
                 f"to begin with dbt's rows, write its table to a Parquet file and set `meta: {{{OWN}: {{begin: snapshots/{node.name}.parquet}}}}`; "
                 f"to keep dbt's table as an input, set `meta: {{{OWN}: {{path: ...}}}}`"
             )
-            return
-        if node.kind == "test":
-            self.queries[node.id] = ImportedQuery(
-                node.id, self.names[node.id], query, written=False, otherwise=_otherwise(node)
-            )
-            return
-        readers = (each for each in self.project.nodes.values() if node.id in each.reads and each.kind == "model")
-        output = node.materialized in TABLES or not any(readers)
-        self.queries[node.id] = ImportedQuery(node.id, self.names[node.id], query, written=output)
         if node.materialized == "incremental":
             self.found.notes.append(
                 f"{node.file}: `{node.name}` is incremental: here it is always what a full refresh would hold"
             )
         for hook in ("pre-hook", "post-hook"):
-            if node.config.get(hook):
+            if node.kind == "model" and node.config.get(hook):
                 self.found.left_out.append(
                     SpecError(f"model `{node.name}`: its {hook} can't be imported", place=node.file)
                 )
 
     def refuse(self, node: ProjectNode) -> None:
         """Refuse a node without a query, or whose compiled query may be another one."""
-        if missing := next((each for each in node.reads if each in self.gone), None):
-            raise SpecError(f"it reads `{missing.split('.')[-1]}`, which is left out", place=node.compiled)
         if node.language != "sql":
             raise SpecError(
                 f"it is written in {node.language}", place=node.file, hint="write it in SQL, or as `function` by hand"
@@ -225,7 +196,7 @@ class _DbtTakeover(ProjectImporter):
             raise SpecError(problem, place=node.file, hint=hint)
         if node.kind == "test":
             for name, usual in PLAIN.items():
-                if name not in ("where", "severity") and (node.config.get(name) or usual) != usual:
+                if (node.config.get(name) or usual) != usual:
                     raise SpecError(f"its `{name}` can't be imported", place=node.file)
 
     def check(self, node: ProjectNode) -> bool:
@@ -492,7 +463,6 @@ def _node(each: dict[str, Any]) -> ProjectNode:
         meta=meta,
         language=str(each.get("language") or "sql"),
         source=str(each.get("source_name") or ""),
-        alias=name,
         test=test,
     )
 

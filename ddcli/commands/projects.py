@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.check import check_text
 from ddcli.dataclass import dataclass, frozen
@@ -26,7 +27,7 @@ from ddcli.expressions.tree import delimited
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.commands.check import Checked
@@ -82,7 +83,9 @@ class ProjectImporter(ABC):
             if node.kind in ("seed", "source", "snapshot") and not self.is_history(node):
                 self.inputs[self.names[one]] = self.input_of(node)
             else:
-                self.take(node, relations)
+                with self.leaving(node):
+                    self.refuse_missing(node)
+                    self.take(node, relations)
         text, checked = self.checked()
         for place, note in checked.bound.graph.notes if checked.bound is not None else ():
             if (found := text.origin(place)) is not None and ("DuckDB" not in note or self.of_duckdb):
@@ -109,11 +112,26 @@ class ProjectImporter(ABC):
 
     @abstractmethod
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
-        """Take a model or a test over as a query, or leave it out with the reason."""
+        """Take a model or a test over as a query or a check. Raises SpecError if it can't be imported."""
 
     def about(self, node: ProjectNode) -> str:
         """Return a node's kind and name for messages."""
         return f"{node.kind} `{node.name}`"
+
+    @contextmanager
+    def leaving(self, node: ProjectNode) -> Iterator[None]:
+        """Leave a node out if the block can't take it over, with the reason."""
+        try:
+            yield
+        except SpecError as error:
+            problem = f"{self.about(node)}: {error.problem}"
+            self.leave(node.id, SpecError(problem, span=error.span or node.span, place=error.place, hint=error.hint))
+
+    def refuse_missing(self, node: ProjectNode) -> None:
+        """Raise SpecError if a node reads one that is left out."""
+        if missing := next((each for each in node.reads if each in self.gone), None):
+            problem = f"it reads `{missing.split('.')[-1]}`, which is left out"
+            raise SpecError(problem, span=node.span, place=node.compiled)
 
     def leave(self, one: str, error: SpecError) -> None:
         """Leave a node out, with the reason."""
@@ -160,23 +178,22 @@ class ProjectImporter(ABC):
                 about = self.about(self.project.nodes[query.id])
                 problem = error.problem.removeprefix(f"collections.{query.name}.sql: ")
                 self.leave(query.id, SpecError(f"{about}: {problem}", span=span, hint=error.hint))
-            self.leave_readers()
+            for one in [*self.queries, *self.checks]:
+                with self.leaving(self.project.nodes[one]):
+                    self.refuse_missing(self.project.nodes[one])
             if (len(self.gone), len(self.checks)) == before:
                 for error in elsewhere:
-                    if isinstance(error, InputError):  # of files that are not there yet
-                        if not self.is_doubtful(error):
-                            self.found.notes.append(str(error.problem))
-                    else:
+                    if not isinstance(error, InputError):
                         self.found.left_out.append(error)
+                        continue
+                    # Its files are not there yet. If the input has a remark, that says more.
+                    name = error.problem.partition(":")[0].removeprefix("inputs.")
+                    if not self.inputs.get(name, ({}, ""))[1]:
+                        self.found.notes.append(str(error.problem))
                 if any(isinstance(error, InputError) and error.problem.startswith("inputs.") for error in elsewhere):
                     again = "import again, with `--force`, when their files are there"
                     self.found.notes.append(f"models of inputs whose columns are not known are not checked: {again}")
                 return text, checked
-
-    def is_doubtful(self, error: InputError) -> bool:
-        """Return whether an error is of an input that has a remark, which says more."""
-        name = error.problem.partition(":")[0].removeprefix("inputs.")
-        return name in self.inputs and bool(self.inputs[name][1])
 
     def differing(self, checked: Checked) -> list[SpecError]:
         """Return an error for each expression of the checked pipeline that means something else in the program."""
@@ -188,14 +205,6 @@ class ProjectImporter(ABC):
             test = self.project.nodes[one]
             problem = f"{self.about(test)}: {error.problem}"
             self.leave(one, SpecError(problem, span=test.span, place=test.file, hint=error.hint))
-
-    def leave_readers(self) -> None:
-        """Leave out the nodes that read one that is left out."""
-        for one in [*self.queries, *self.checks]:
-            node = self.project.nodes[one]
-            if missing := next((each for each in node.reads if each in self.gone), None):
-                problem = f"{self.about(node)}: it reads `{missing.split('.')[-1]}`, which is left out"
-                self.leave(one, SpecError(problem, span=node.span, place=node.compiled))
 
 
 def _in_order(project: ForeignProject) -> list[str]:
@@ -250,7 +259,6 @@ class ProjectNode:
     meta: dict[str, Any]
     language: str = "sql"
     source: str = ""
-    alias: str = ""
     test: dict[str, Any] = field(default_factory=dict)
     """A generic test's name, its `kwargs`, its node and its column."""
     span: Span | None = None
@@ -319,17 +327,33 @@ def unreadable(error: Exception, line: int = 1) -> tuple[int, int, str]:
     return first.get("line") or line, first.get("col") or 1, problem
 
 
+def tables_in(tree: exp.Expr) -> Iterator[tuple[exp.Table, tuple[str, ...], int, int]]:
+    """Yield the tables that a query reads, without those that it defines itself: each with the parts of its name, in lower case, and where it begins and ends."""
+    for node in tree.find_all(exp.Table):
+        if isinstance(node.this, exp.Identifier):
+            parts = [part for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part]
+            if len(parts) > 1 or not is_own(node, node.name):
+                key = tuple(part.name.lower() for part in parts)
+                yield node, key, parts[0].meta["start"], parts[-1].meta["end"] + 1
+
+
+DEPTHS = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1}
+
+
+def closing(tokens: Sequence[Token], opening: int) -> int:
+    """Return the index of the parenthesis or bracket that closes another, or the last index."""
+    depth = 0
+    for at in range(opening, len(tokens)):
+        depth += DEPTHS.get(tokens[at].token_type, 0)
+        if not depth:
+            return at
+    return len(tokens) - 1
+
+
 def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
     """Return edits that replace tables by their names in the pipeline, with the old names as aliases."""
     edits: list[Edit] = []
-    for node in tree.find_all(exp.Table):
-        if not isinstance(node.this, exp.Identifier):
-            continue
-        parts = [part for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part]
-        key = tuple(part.name.lower() for part in parts)
-        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
-        if len(parts) == 1 and is_own(node, node.name):
-            continue
+    for node, key, start, end in tables_in(tree):
         if key not in names:
             problem = f"`{code[start:end]}` is not a model, seed, snapshot or source of the project"
             hint = "name it by `ref` or `source`, and compile the project again"
@@ -338,7 +362,7 @@ def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, 
         if is_own(node, name):
             problem = f"a `with` has a table `{name}`, the name of this one in the pipeline"
             raise SpecError(problem, span=span(file, code, start, end - start), hint="rename the table of the `with`")
-        called = re.split(r"[/\\]", key[-1])[-1].split(".")[0] if len(parts) == 1 else node.name
+        called = re.split(r"[/\\]", key[-1])[-1].split(".")[0] if len(key) == 1 else node.name
         alias = "" if node.alias or called.lower() == name.lower() else f" as {quoted(called)}"
         edits.append((start, end, quoted(name) + alias))
     return edits

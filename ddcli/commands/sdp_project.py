@@ -320,17 +320,12 @@ class _SparkTakeover(ProjectImporter):
         return {"path": f"sources/{folder}/", "format": "append"}, remark
 
     def take(self, node: ProjectNode, relations: Mapping[Key, str]) -> None:
-        """Take a table, a view, a flow or an expectation over as a query or a check, or leave it out with the reason."""
+        """Take a table, a view, a flow or an expectation over as a query or a check. Raises SpecError if it can't be imported."""
         definition: SparkDefinition = node.config["definition"]
-        try:
-            if node.kind == "test":
-                self._take_expectation(node, definition, node.config["expectation"])
-                return
-            query = self._query(node, definition)
-        except SpecError as error:
-            problem = f"{self.about(node)}: {error.problem}"
-            self.leave(node.id, SpecError(problem, span=error.span or node.span, hint=error.hint))
+        if node.kind == "test":
+            self._take_expectation(node, definition, node.config["expectation"])
             return
+        query = self._query(node, definition)
         kind = node.config["kind"]
         is_output = kind in OUTPUTS or (kind == "view" and not self._readers(node.id))
         parts = tuple(self.names[each] for each in self.parts.get(node.id, ()))
@@ -344,14 +339,8 @@ class _SparkTakeover(ProjectImporter):
         """Return the nodes that read a node, without its expectations."""
         return [each for each in self.project.nodes.values() if one in each.reads and each.kind != "test"]
 
-    def _refuse_missing(self, node: ProjectNode) -> None:
-        """Raise SpecError if a node reads one that is left out."""
-        if missing := next((each for each in node.reads if each in self.gone), None):
-            raise SpecError(f"it reads `{missing.split('.')[-1]}`, which is left out", span=node.span)
-
     def _query(self, node: ProjectNode, definition: SparkDefinition) -> Translation:
         """Return the query of a node, without the rows that its expectations drop. Raises SpecError if it can't be imported."""
-        self._refuse_missing(node)
         found = self.parsed.get(node.id)
         if isinstance(found, SpecError):
             raise found
@@ -384,7 +373,6 @@ class _SparkTakeover(ProjectImporter):
 
     def _take_expectation(self, node: ProjectNode, definition: SparkDefinition, each: Expectation) -> None:
         """Turn an expectation into a check. Raises SpecError if it can't be imported."""
-        self._refuse_missing(node)
         (of,) = node.reads
         name, copied = self.names[node.id], self._copied(of)
         if each.action != "drop" or copied is not None:

@@ -19,13 +19,24 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.projects import UNWRITABLE, Edit, Translation, edited, quoted, span, table_edits, unreadable
+from ddcli.commands.projects import (
+    DEPTHS,
+    UNWRITABLE,
+    Edit,
+    Translation,
+    closing,
+    edited,
+    quoted,
+    span,
+    table_edits,
+    tables_in,
+    unreadable,
+)
 from ddcli.commands.sdp_definitions import NAMED, word_of
 from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.revisions import expressions_in, is_whole
-from ddcli.expressions.syntax_tree import is_own
 from ddcli.expressions.tree import Call, Cast, Expression, Literal, deep_calls
 from ddcli.expressions.types import MAX_PRECISION, Type
 
@@ -102,16 +113,15 @@ def _is_call(tokens: Sequence[Token], at: int, before: str) -> bool:
         return False
     if not re.fullmatch(r"\w+", word) or before in ("as", "with", "recursive", ")"):
         return False
-    closing = _closing(tokens, at + 1)
-    follows = word_of(tokens[closing + 1]).lower() if closing + 1 < len(tokens) else ""
-    return not (before == "," and follows == "as" and word_of(tokens[min(closing + 2, len(tokens) - 1)]) == "(")
+    end = closing(tokens, at + 1)
+    follows = word_of(tokens[end + 1]).lower() if end + 1 < len(tokens) else ""
+    return not (before == "," and follows == "as" and word_of(tokens[min(end + 2, len(tokens) - 1)]) == "(")
 
 
 def _call(text: str, file: str, tokens: Sequence[Token], at: int) -> Iterator[Edit]:
     """Yield the edits of a call; refuse one that is not known to mean the same."""
-    name, closing = word_of(tokens[at]).lower(), _closing(tokens, at + 1)
-    token, end = tokens[at], tokens[closing]
-    args = _arguments(tokens, at + 1, closing)
+    name, token, end = word_of(tokens[at]).lower(), tokens[at], tokens[closing(tokens, at + 1)]
+    args = _arguments(tokens, at + 1)
     place = span(file, text, token.start, len(token.text))
     if name in SAME:
         part = tokens[at + 2].text.upper() if name in ("extract", "date_part") else ""
@@ -148,11 +158,7 @@ def _call(text: str, file: str, tokens: Sequence[Token], at: int) -> Iterator[Ed
 
 def _subscript(tokens: Sequence[Token], at: int) -> Iterator[Edit]:
     """Yield the edits of a subscript: elements are counted from 0 in Spark, and from 1 here."""
-    depth, end = 1, at + 1
-    while end < len(tokens) and depth:
-        depth += {"[": 1, "]": -1}.get(word_of(tokens[end]), 0)
-        end += 1
-    inside = tokens[at + 1 : end - 1]
+    inside = tokens[at + 1 : closing(tokens, at)]
     if len(inside) == 1 and inside[0].token_type == TokenType.NUMBER and inside[0].text.isdigit():
         yield inside[0].start, inside[0].end + 1, str(int(inside[0].text) + 1)
     elif inside and inside[0].token_type not in NAMED[:2]:
@@ -160,22 +166,12 @@ def _subscript(tokens: Sequence[Token], at: int) -> Iterator[Edit]:
         yield inside[-1].end + 1, inside[-1].end + 1, ") + 1"
 
 
-def _closing(tokens: Sequence[Token], opening: int) -> int:
-    """Return the index of the parenthesis that closes another."""
-    depth = 0
-    for at in range(opening, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(word_of(tokens[at]), 0)
-        if not depth:
-            return at
-    return len(tokens) - 1
-
-
-def _arguments(tokens: Sequence[Token], opening: int, closing: int) -> list[list[Token]]:
+def _arguments(tokens: Sequence[Token], opening: int) -> list[list[Token]]:
     """Return the tokens of each argument of a call."""
     found: list[list[Token]] = [[]]
     depth = 0
-    for token in tokens[opening + 1 : closing]:
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word_of(token), 0)
+    for token in tokens[opening + 1 : closing(tokens, opening)]:
+        depth += DEPTHS.get(token.token_type, 0)
         if not depth and word_of(token) == ",":
             found.append([])
         else:
@@ -292,26 +288,17 @@ REFUSED = {
 
 @frozen
 class SparkQuery:
-    """A parsed query of Spark's: the names of the tables that it reads, in lower case, and whether one is a stream."""
+    """A parsed query of Spark's, and the names of the tables that it reads, in lower case."""
 
     definition: SparkDefinition
     tree: exp.Expr
     edits: tuple[Edit, ...]
     tables: tuple[tuple[str, ...], ...]
-    streams: bool
 
     @property
     def is_copy(self) -> bool:
         """True if the query is `select * from` a table, and nothing else."""
         return re.fullmatch(r"SELECT \* FROM [\w.`]+", self.tree.sql("spark")) is not None
-
-    def place(self, table: tuple[str, ...]) -> Span:
-        """Return the first place at which the query reads a table."""
-        for node in _tables(self.tree):
-            if _key(node) == table:
-                start, end = _extent(node)
-                return span(self.definition.file, self.definition.text, start, end - start)
-        return self.definition.place
 
     def translation(self, names: Mapping[tuple[str, ...], str]) -> Translation:
         """Return the query with the names of its tables in the pipeline."""
@@ -346,8 +333,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
         raise SpecError(problem, span=span(definition.file, text, offset)) from None
     if not isinstance(tree, exp.Query):
         raise SpecError("this is not a query", span=span(definition.file, text, start))
-    tables = tuple(dict.fromkeys(_key(node) for node in _tables(tree)))
-    return SparkQuery(definition, tree, tuple(edits), tables, bool(streams))
+    return SparkQuery(definition, tree, tuple(edits), tuple(dict.fromkeys(key for _, key, _, _ in tables_in(tree))))
 
 
 def read_expression(definition: SparkDefinition, tokens: Sequence[Token]) -> str:
@@ -357,26 +343,6 @@ def read_expression(definition: SparkDefinition, tokens: Sequence[Token]) -> str
         raise SpecError("a pipeline file can't hold this character", span=span(definition.file, text, bad.start()))
     edits = sorted([*_words(definition, tokens), *_orders(tokens), *function_edits(text, definition.file, tokens)])
     return edited(text[:end], [(0, start, ""), *edits])
-
-
-def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Yield the tables that a query reads, without those that it defines itself."""
-    for node in tree.find_all(exp.Table):
-        if isinstance(node.this, exp.Identifier) and not (len(_key(node)) == 1 and is_own(node, node.name)):
-            yield node
-
-
-def _parts(node: exp.Table) -> list[exp.Identifier]:
-    return [part for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part]
-
-
-def _key(node: exp.Table) -> tuple[str, ...]:
-    return tuple(part.name.lower() for part in _parts(node))
-
-
-def _extent(node: exp.Table) -> tuple[int, int]:
-    parts = _parts(node)
-    return parts[0].meta["start"], parts[-1].meta["end"] + 1
 
 
 def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
@@ -429,7 +395,7 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
         elif word in REFUSED and (after == "(" or " " in word):
             problem, hint = REFUSED[word]
             raise SpecError(problem, span=place, hint=hint)
-        elif word in ("TRIM", "LTRIM", "RTRIM") and after == "(" and _has_comma(tokens[at + 1 :]):
+        elif word in ("TRIM", "LTRIM", "RTRIM") and after == "(" and len(_arguments(tokens, at + 1)) > 1:
             problem = f"`{word.lower()}` takes the characters first in Spark, and last here"
             raise SpecError(problem, span=place, hint="write `trim(both 'x' from a)`")
 
@@ -437,18 +403,6 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
 def _plain(text: str) -> str:
     """Return a text for a pipeline file, in which `${` would begin a variable."""
     return text.replace("${", "$${")
-
-
-def _has_comma(tokens: Sequence[Token]) -> bool:
-    """Return whether the parentheses at the start of the tokens have a comma of their own."""
-    depth = 0
-    for token in tokens:
-        depth += {"(": 1, ")": -1}.get(word_of(token), 0)
-        if depth == 1 and word_of(token) == ",":
-            return True
-        if not depth:
-            break
-    return False
 
 
 def _orders(tokens: Sequence[Token]) -> Iterator[Edit]:
