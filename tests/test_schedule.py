@@ -1,6 +1,6 @@
-"""The schedule by itself: random scopes with toys for operators, and tokens for updates. Whoever does the legs, the same happens.
+"""The schedule by itself: random scopes with toys for operators, and tokens for updates. Whoever does the work_items, the same happens.
 
-What has to happen is found without a schedule, token by token in any order. Then the legs are done as tasks do them, as they are done in
+What has to happen is found without a schedule, token by token in any order. Then the work items are done as tasks do them, as they are done in
 memory, and in mixtures; each token has to be where it belongs exactly once, in no round that is over, and what is kept of a
 trace is found by all who read it. `DD_EFFORT=100 pytest tests/test_schedule.py` draws more.
 """
@@ -219,7 +219,7 @@ def entered(world, path, index, token):
 
 @dataclass
 class Doing:
-    """The legs of a schedule, done with tokens: as tasks, or in memory where `resident`."""
+    """The work items of a schedule, done with tokens: as tasks, or in memory where `resident`."""
 
     world: EvaluatedPlan
     resident: bool
@@ -237,55 +237,55 @@ class Doing:
     def run(self) -> None:
         for index, token in self.world.fed:
             self._here((index,), token % len(self.schedule.shards), token * 8 + 7, ())
-        self.go(self.schedule.legs())
+        self.go(self.schedule.work_items())
         moving, wakes = self.schedule.left()
         assert not moving
         assert not wakes
 
-    def go(self, legs) -> None:
-        for leg, found in legs:
-            match leg.action:
+    def go(self, work_items) -> None:
+        for item, found in work_items:
+            match item.action:
                 case "stage" | "round":
-                    self._note(leg)
-                    for shard in leg.shards:
-                        self._stage(leg, shard, found)
+                    self._note(item)
+                    for shard in item.shards:
+                        self._stage(item, shard, found)
                 case "enter":
-                    self.now.pop(leg.path, None)
+                    self.now.pop(item.path, None)
                     for at, tokens in found.items():
                         for token in tokens:
-                            self._enter(leg.path, leg.rounds, at, token)
+                            self._enter(item.path, item.rounds, at, token)
                 case "sum":
                     for at, tokens in found.items():
                         for token in tokens:
                             self._send(at.place, at.shard, token, at.rounds)
                 case "whole" | "rest":
-                    self._go_through(leg, found)
+                    self._go_through(item, found)
                 case _:
-                    assert leg.action in ("seal", "end")
+                    assert item.action in ("seal", "end")
 
-    def _note(self, leg) -> None:
+    def _note(self, item) -> None:
         """Refuse a round that comes after a later one of its loop."""
-        if leg.path:
-            before = self.now.get(leg.path)
-            assert before is None or before[:-1] != leg.rounds[:-1] or before <= leg.rounds, (before, leg)
-            self.now[leg.path] = leg.rounds
+        if item.path:
+            before = self.now.get(item.path)
+            assert before is None or before[:-1] != item.rounds[:-1] or before <= item.rounds, (before, item)
+            self.now[item.path] = item.rounds
 
-    def _stage(self, leg, shard, found) -> None:
-        nest, path, rounds = self.world.nest, leg.path, leg.rounds
+    def _stage(self, item, shard, found) -> None:
+        nest, path, rounds = self.world.nest, item.path, item.rounds
         scope = nest.scopes[path]
-        stage = scope.stages[leg.stage]
+        stage = scope.stages[item.stage]
         mine = {at: tokens for at, tokens in found.items() if at.shard == shard}
-        called = {(wake.place, wake.rounds) for wake in leg.due if wake.shard == shard}
+        called = {(wake.place, wake.rounds) for wake in item.due if wake.shard == shard}
         self.called |= {(place, when) for place, when in called if place not in nest.origins}
         if path and not self.resident:
-            self._check_kept(leg, stage, shard, mine)
+            self._check_kept(item, stage, shard, mine)
         tokens = self._read(path, rounds, stage, mine)
         fed = nest.feeds(path) if path else {i for i, place in enumerate(scope.places) if not place.inputs}
         for index in stage.places:
             if index not in fed and scope.places[index].shards:
                 tokens[index] += self._operate((*path, index), rounds, shard, tokens, mine)
             for token in tokens[index]:
-                self._gives(leg, stage, index, shard, token)
+                self._gives(item, stage, index, shard, token)
         for index in stage.seals if not self.resident else ():
             if scope.places[index].arranges:
                 here = tokens[index] if index in stage.members else []
@@ -319,8 +319,8 @@ class Doing:
                     self.schedule.wake(ScheduledActivation(at, wakes, shard))
         return here + self._waiting(mine, at, LATE, rounds)
 
-    def _gives(self, leg, stage, index, shard, token) -> None:
-        path, rounds = leg.path, leg.rounds
+    def _gives(self, item, stage, index, shard, token) -> None:
+        path, rounds = item.path, item.rounds
         scope, at = self.world.nest.scopes[path], (*path, index)
         if index not in self.world.nest.feeds(path):
             self.given[at, rounds, token] += 1
@@ -336,11 +336,11 @@ class Doing:
                 self.schedule.add(Address(place, KEPT, shard), token)
                 self.kept[place, shard].add(token)
 
-    def _check_kept(self, leg, stage, shard, mine) -> None:
+    def _check_kept(self, item, stage, shard, mine) -> None:
         """Refuse a stage that is not given what traces, of its scope or a loop around, have taken in by now."""
-        for place in self.world.nest.read(leg.path, stage):
+        for place in self.world.nest.read(item.path, stage):
             found = {token for at, some in mine.items() if (at.place, at.what) == (place, KEPT) for token in some}
-            assert self.kept[place, shard] <= found, (leg, place, shard)
+            assert self.kept[place, shard] <= found, (item, place, shard)
 
     def _leave(self, path, index, shard, token, rounds) -> None:
         nest = self.world.nest
@@ -380,12 +380,12 @@ class Doing:
         ):
             self._here(place, shard, token, rounds)
 
-    def _go_through(self, leg, found) -> None:
+    def _go_through(self, item, found) -> None:
         """Do a loop, or the rest of it, in memory."""
-        nest, path, outer = self.world.nest, leg.path, leg.rounds
+        nest, path, outer = self.world.nest, item.path, item.rounds
         memory = Doing(self.world, resident=True, given=self.given, called=self.called)
         given = nest.given(path)
-        for wake in leg.due:
+        for wake in item.due:
             memory.schedule.wake(wake)
         for at, tokens in found.items():
             place, inside = at.place, at.place[: len(path)] == path != at.place
@@ -403,7 +403,7 @@ class Doing:
                 place = source
             for token in tokens:
                 memory.schedule.add(Address(place, LATE if at.what == LATE else HERE, at.shard, at.rounds), token)
-        memory.go(memory.schedule.loop(path, outer, leg.stage, begun=leg.action == "rest"))
+        memory.go(memory.schedule.loop(path, outer, item.stage, begun=item.action == "rest"))
         moving, wakes = memory.schedule.left()
         for at, tokens in moving.items():
             for token in tokens if at.place not in given else ():

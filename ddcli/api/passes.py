@@ -1,7 +1,7 @@
 """Passes of a step over the shards of a dataflow: side by side for many updates, in one pass over all of them for few.
 
 Both are the same graph, assembled over traces with the same contents: the shards' traces, and for one pass traces that read all shards' and
-keep new updates until a shard is stepped by itself again. So a few updates are neither dealt to shards nor exchanged between them.
+keep new updates until a shard is stepped by itself again. So a few updates are neither distributed to shards nor exchanged between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnitedTrace(Trace):
     """The sum of the traces of some `shards`; the lanes `by` determine the shard of a row.
 
     Its oldest batches belong to the shards, and it does not merge them; behind them are its own. So no shard may be stepped
-    before the union has dealt its own batches to the shards, and the union not before it has gathered theirs.
+    before the union has distributed its own batches to the shards, and the union not before it has gathered theirs.
     """
 
     _theirs = 0

@@ -166,7 +166,7 @@ class Assembled:
         filled = [delta for delta in deltas if len(delta.updates)]
         if len(filled) < 2 or name in self.owned:
             return filled
-        # Rows of two shards may be equal where the key that they were dealt by is gone.
+        # Rows of two shards may be equal where the key that they were distributed by is gone.
         return [Delta(kernels.concat([delta.updates for delta in filled]))]
 
 
@@ -320,7 +320,7 @@ class _Assembly:
     def summed(self, node: Node, read: Handle) -> list[Handle]:
         """Return the handles that an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
 
-        For an accumulation these are rows as they are, and the sums of those that were added up already. If the scope doesn't deal parts as they come,
+        For an accumulation these are rows as they are, and the sums of those that were added up already. If the scope doesn't distribute parts as they come,
         both are exchanged to the shards of their groups here.
         """
         if isinstance(node, logical.Once):

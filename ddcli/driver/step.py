@@ -219,7 +219,7 @@ class StepExecutor:
             store = SpillStore(nest, self.pools, spill, on_trace_ready)
             executor = Executor(nest, self.interval, store, give, self._parts())
             schedule = Schedule[Delta](nest, range(self.cut.passes))
-            executor.run(schedule.legs())
+            executor.run(schedule.work_items())
         finally:
             spill.clear()
 

@@ -1,6 +1,6 @@
 """The executor of a step: takes shards through the stages of a schedule, and loops through their rounds.
 
-A store decides what becomes of updates and operators between two legs. In memory (`memory_store`) both stay as they are: an operator lives from leg to leg. Out of
+A store decides what becomes of updates and operators between two work items. In memory (`memory_store`) both stay as they are: an operator lives from work item to work item. Out of
 core and in tasks (`spill_store`) both are put away and taken back: any process may take the next stage or shard.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Columns
     from ddcli.engine.memory_store import MemoryStore
     from ddcli.engine.rounds import Interval, Rounds
-    from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.schedule import Found, WorkItem
     from ddcli.engine.scope_tree import Path, ScopeTree
     from ddcli.engine.spill_store import SpillStore
     from ddcli.engine.stages import Deltas, Stage, StageResult
@@ -73,7 +73,7 @@ def step_in_memory(
     executor.begin((), range(scope.workers.count))
     for index in [*fed]:
         store.feed(index, fed.pop(index))
-    executor.run(store.schedule.legs())
+    executor.run(store.schedule.work_items())
     # Times before the upper have no more readers, so sealed updates may be compacted up to there.
     nest.close((), interval)
     store.seal((), interval)
@@ -126,37 +126,37 @@ class Executor:
                     for rounds in operator.begin(self.interval):
                         self.store.wake(ScheduledActivation((*inner, index), rounds, shard))
 
-    def run(self, legs: Iterable[tuple[Leg, Found[Delta]]]) -> None:
-        """Run legs, each for all shards that have work in it."""
-        for leg, found in legs:
-            self.perform(leg, leg.shards, found)
-            self.store.release(leg)
+    def run(self, work_items: Iterable[tuple[WorkItem, Found[Delta]]]) -> None:
+        """Run work items, each for all shards that have work in it."""
+        for item, found in work_items:
+            self.perform(item, item.shards, found)
+            self.store.release(item)
 
-    def perform(self, leg: Leg, shards: Sequence[int], found: Found[Delta] | None = None) -> None:
-        """Run a leg for some shards. In memory the leg has `found` its updates, and loses them."""
+    def perform(self, item: WorkItem, shards: Sequence[int], found: Found[Delta] | None = None) -> None:
+        """Run a work item for some shards. In memory the item has `found` its updates, and loses them."""
         found = {} if found is None else found
-        match leg.action:
+        match item.action:
             case "stage" | "round":
-                self._stage(leg, shards, found)
+                self._stage(item, shards, found)
             case "enter":
-                self._enter(leg, shards, found)
+                self._enter(item, shards, found)
             case "sum":
-                self._sum(leg, shards, found)
+                self._sum(item, shards, found)
             case "seal":
-                self.store.seal(leg.path, self.interval.at(leg.rounds))
+                self.store.seal(item.path, self.interval.at(item.rounds))
             case _:
-                self.store.end(leg, shards, self.interval.at(leg.rounds))
+                self.store.end(item, shards, self.interval.at(item.rounds))
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def _stage(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
+    def _stage(self, item: WorkItem, shards: Sequence[int], found: Found[Delta]) -> None:
         """Take shards through a stage."""
-        path, scope, interval = leg.path, self.nest.scopes[leg.path], self.interval.at(leg.rounds)
-        stage, spills = scope.stages[leg.stage], self.store.spills
+        path, scope, interval = item.path, self.nest.scopes[item.path], self.interval.at(item.rounds)
+        stage, spills = scope.stages[item.stage], self.store.spills
         if not path:
             scope.announce(stage, len(shards) if spills else None)
         parts = [each for each in self.parts if each[0] in stage.members] if self.parts and not path else []
-        busy, rows, take = self.store.inputs(leg, stage, shards, found, interval)
+        busy, rows, take = self.store.inputs(item, stage, shards, found, interval)
         if parts:
             busy, rows, buffers = shards, LARGE, BufferPool()
 
@@ -167,16 +167,16 @@ class Executor:
                 self.read(stage, shard, parts[first:end], buffers)
             given, result = take(shard), NOTHING
             if given is not None:
-                put = partial(self._put, path, stage, shard, leg.rounds) if spills else None
+                put = partial(self._put, path, stage, shard, item.rounds) if spills else None
                 result = scope.through(stage, shard, given.deltas, given.late, given.due, interval, given.routed, put)
-                self._put(path, stage, shard, leg.rounds, result)
+                self._put(path, stage, shard, item.rounds, result)
             self.store.has_stepped(path, stage, shard, result.stepped, interval)
             return result.rows
 
         moved = sum(scope.workers.each(go, busy, rows))
         if path and scope.counted:
-            scope.turns.add_round(leg.rounds[-1], moved)
-        if leg.action == "round":
+            scope.turns.add_round(item.rounds[-1], moved)
+        if item.action == "round":
             self.store.seal(path, interval)
 
     def read(self, stage: Stage, shard: int, parts: Iterable[tuple[int, Part]], buffers: BufferPool) -> None:
@@ -209,16 +209,16 @@ class Executor:
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
-    def _enter(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
+    def _enter(self, item: WorkItem, shards: Sequence[int], found: Found[Delta]) -> None:
         """Begin a loop, in some rounds of the loops around it: feed the entering updates to its places."""
-        path, loop = leg.path, self.nest.loop(leg.path)
-        self.store.enter(leg, found)
+        path, loop = item.path, self.nest.loop(item.path)
+        self.store.enter(item, found)
         for shard in shards:
             if self.store.spills and len(path) == 1:
                 self.begin(path, (shard,))
-            given = [self.store.take(Address(each, HERE, shard, leg.rounds), found) for each in self.nest.inputs(path)]
+            given = [self.store.take(Address(each, HERE, shard, item.rounds), found) for each in self.nest.inputs(path)]
             for index, number, delta in loop.enter(given):
-                self.store.send((*path, index), shard, delta, (*leg.rounds, number))
+                self.store.send((*path, index), shard, delta, (*item.rounds, number))
             self.store.forget(shard)
 
     def _leave(self, path: Path, index: int, shard: int, delta: Delta, rounds: Rounds) -> None:
@@ -244,12 +244,12 @@ class Executor:
             if len(part):
                 self.store.add(Address(place, APART, to, rounds), Delta(part), by=shard)
 
-    def _sum(self, leg: Leg, shards: Sequence[int], found: Found[Delta]) -> None:
-        """Consolidate the variables' updates that were dealt to shards by whole records."""
+    def _sum(self, item: WorkItem, shards: Sequence[int], found: Found[Delta]) -> None:
+        """Consolidate the variables' updates that were distributed to shards by whole records."""
         for shard in shards:
-            for variable in self.nest.loop(leg.path).variables:
-                place = (*leg.path, variable.place.index)
-                delta = self.store.take(Address(place, APART, shard, leg.rounds), found)
+            for variable in self.nest.loop(item.path).variables:
+                place = (*item.path, variable.place.index)
+                delta = self.store.take(Address(place, APART, shard, item.rounds), found)
                 if delta is not None and len(updates := kernels.consolidate(delta.updates)):
-                    self.store.send(place, shard, Delta(updates, distinct=True), leg.rounds)
+                    self.store.send(place, shard, Delta(updates, distinct=True), item.rounds)
             self.store.forget(shard)

@@ -1,4 +1,4 @@
-"""The store of a step in memory: operators live from leg to leg, and updates wait in the schedule. A stage's updates are exchanged for all shards when it begins."""
+"""The store of a step in memory: operators live from work item to work item, and updates wait in the schedule. A stage's updates are exchanged for all shards when it begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.engine.heap import Heap
     from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.rounds import Interval, Rounds
-    from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.schedule import Found, WorkItem
     from ddcli.engine.scope_tree import Path, ScheduledActivation, ScopeTree
     from ddcli.engine.stages import Deltas, Stage, StageResult
     from ddcli.engine.trace.spine import Trace
@@ -72,7 +72,7 @@ class MemoryStore:
     def feed(self, index: int, given: Delta | Deltas) -> None:
         """Have the input of a place wait for it, spread evenly over the shards unless it comes by shard."""
         count = self.nest.scope.workers.count
-        for shard, delta in enumerate(given if isinstance(given, list) else dealt(given, count)):
+        for shard, delta in enumerate(given if isinstance(given, list) else distributed(given, count)):
             if delta.rows:
                 self.add(Address((index,), HERE, shard), delta)
 
@@ -85,33 +85,33 @@ class MemoryStore:
         self.add(Address(place, HERE, shard, rounds), delta)
 
     def take(self, at: Address, found: Found[Delta]) -> Delta | None:
-        """Return the updates that a leg has found at an address."""
+        """Return the updates that a work item has found at an address."""
         return summed(found[at]) if at in found else None
 
     def forget(self, shard: int) -> None:
         """Keep all: operators live on."""
 
-    def release(self, leg: Leg) -> None:
-        """Return memory that is free after a leg to the system; of many updates, unless there is a `Heap`."""
+    def release(self, item: WorkItem) -> None:
+        """Return memory that is free after a work item to the system; of many updates, unless there is a `Heap`."""
         if self._heap is None:
             if self._emitted >= MANY:
                 self._emitted = 0
                 take_back()
                 give_back()
-        elif leg.action == "stage" and not leg.path:
+        elif item.action == "stage" and not item.path:
             take_back()
             self._heap.give_back()
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def inputs(
-        self, leg: Leg, stage: Stage, shards: Sequence[int], found: Found[Delta], interval: Interval
+        self, item: WorkItem, stage: Stage, shards: Sequence[int], found: Found[Delta], interval: Interval
     ) -> tuple[Sequence[int], int, Callable[[int], StageInput | None]]:
         """Return the shards to take through a stage, the number of rows, and a function that returns a shard's input, if it has work. `found` loses its updates.
 
         The last reader of given updates releases them.
         """
-        path, scope = leg.path, self.nest.scopes[leg.path]
+        path, scope = item.path, self.nest.scopes[item.path]
         alone = scope.workers.count == 1 and not scope.streams  # nothing is exchanged
         inputs: dict[int, StageInput] = defaultdict(StageInput)
         given: Given = defaultdict(dict)
@@ -128,7 +128,7 @@ class MemoryStore:
                 else:
                     given[index][at.shard] = parts
             del parts
-        for wake in leg.due:
+        for wake in item.due:
             if wake.place not in self.nest.origins:  # where an arrangement enters, only its updates are passed on
                 inputs[wake.shard].due.add(wake.place[-1])
         if alone:
@@ -210,7 +210,7 @@ class MemoryStore:
             if index in result.found and all(scope.places[at].route for at in readers):
                 began = clock.perf_counter()
                 ways = {at: self._way((), at, index) for at in readers}
-                result.found[index] = dealt_to(ways, result.found[index], scope.workers.count)
+                result.found[index] = distributed_to(ways, result.found[index], scope.workers.count)
                 if scope.counted:
                     scope.places[readers[0]].count(shard).seconds += clock.perf_counter() - began
 
@@ -240,9 +240,9 @@ class MemoryStore:
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
-    def enter(self, leg: Leg, found: Found[Delta]) -> None:
+    def enter(self, item: WorkItem, found: Found[Delta]) -> None:
         """Begin a loop, in some rounds of the loops around it."""
-        path, scope = leg.path, self.nest.scopes[leg.path]
+        path, scope = item.path, self.nest.scopes[item.path]
         if len(path) == 1:
             around = self.nest.scope
             around.announce(next(stage for stage in around.stages if path[0] in stage.places))
@@ -266,10 +266,10 @@ class MemoryStore:
             left[index, shard] = LeavingUpdates()
         left[index, shard].add(delta.updates)
 
-    def end(self, leg: Leg, shards: Sequence[int], interval: Interval) -> None:
+    def end(self, item: WorkItem, shards: Sequence[int], interval: Interval) -> None:
         """End a loop, in some rounds of the loops around it: its leaving updates come to its ports."""
-        path, slot = leg.path, self.nest.slot(leg.path)
-        self.release(leg)  # the memory of rounds of few rows, before the updates that have left are put together
+        path, slot = item.path, self.nest.slot(item.path)
+        self.release(item)  # the memory of rounds of few rows, before the updates that have left are put together
         left, self._left[path] = self._left[path], {}
         # Equal collections leave by several ports: they are of one place.
         sums = {at: each.delta() for at, each in left.items()}
@@ -279,7 +279,7 @@ class MemoryStore:
                 delta = sums.get((index, shard))
                 if delta is None or not delta.rows:
                     continue
-                self.add(Address((*path[:-1], port), HERE, shard, leg.rounds), delta)
+                self.add(Address((*path[:-1], port), HERE, shard, item.rounds), delta)
                 if path in self._entered:
                     count.rows_out += delta.rows
                     count.inserted += kernels.inserted(delta.updates)
@@ -297,8 +297,8 @@ class Routing(NamedTuple):
     taken: TakenLanes | None = None
 
 
-class DealtDelta(Delta):
-    """A part of a load that was dealt to the shards of each reader, by its place, and waits packed. Only they read it, each once."""
+class DistributedDelta(Delta):
+    """A part of a load that was distributed to the shards of each reader, by its place, and waits packed. Only they read it, each once."""
 
     __slots__ = ()
 
@@ -313,15 +313,15 @@ class DealtDelta(Delta):
         return self[0]  # type: ignore[return-value]
 
 
-def dealt_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DealtDelta:
-    """Return updates dealt to `count` shards of each reader, in the lanes that it takes. Readers with equal routings share the parts."""
-    made = {way: _dealt_packed(delta.updates, way, count) for way in set(readers.values())}
+def distributed_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DistributedDelta:
+    """Return updates distributed to `count` shards of each reader, in the lanes that it takes. Readers with equal routings share the parts."""
+    made = {way: _distributed_packed(delta.updates, way, count) for way in set(readers.values())}
     held = {reader: made[way] for reader, way in readers.items()}
-    return DealtDelta(held, delta.distinct, delta.inserts)  # type: ignore[arg-type]
+    return DistributedDelta(held, delta.distinct, delta.inserts)  # type: ignore[arg-type]
 
 
-def _dealt_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedRows]:
-    return kernels.dealt_packed(updates, way.route, count, way.taken and way.taken.lanes)
+def _distributed_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedRows]:
+    return kernels.distributed_packed(updates, way.route, count, way.taken and way.taken.lanes)
 
 
 class PackedArrival(NamedTuple):
@@ -347,19 +347,19 @@ def exchanged_for(
 ) -> Sequence[Delta | PackedArrival]:
     """Return updates exchanged for a reader. A load's updates were partitioned as they were read: they are unpacked when a shard is stepped."""
     found = list(deltas)
-    if not any(isinstance(delta, DealtDelta) for delta in found):
+    if not any(isinstance(delta, DistributedDelta) for delta in found):
         return exchanged(found, way, workers)
     inserts = all(delta.inserts or not delta.rows for delta in found)
     waiting: list[list[PackedRows]] = [[] for _ in range(workers.count)]
     while found:
         delta = found.pop(0)
-        if isinstance(delta, DealtDelta):
-            dealt = delta.held.pop(reader)
+        if isinstance(delta, DistributedDelta):
+            distributed = delta.held.pop(reader)
         elif delta.rows:
-            dealt = _dealt_packed(delta.updates, way, workers.count)
+            distributed = _distributed_packed(delta.updates, way, workers.count)
         else:
             continue
-        for parts, part in zip(waiting, dealt, strict=True):
+        for parts, part in zip(waiting, distributed, strict=True):
             parts.append(part)
     return [PackedArrival(parts, way.taken, inserts) for parts in waiting]
 
@@ -377,7 +377,7 @@ def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:
     return [Delta(part, inserts=inserts, taken=way.taken is not None) for part in parts]
 
 
-def dealt(delta: Delta, count: int) -> Deltas:
+def distributed(delta: Delta, count: int) -> Deltas:
     """Return updates, spread evenly over `count` shards."""
     ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
     return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]

@@ -1,11 +1,11 @@
 """The schedule of a step: the order in which operators begin, run and wait, the rounds, and the last read of each update. It decides, and executes nothing.
 
-Stages run one after the other: no leg of a stage begins before all legs of the previous stage are done. A loop runs round after round, each stage by
+Stages run one after the other: no work item of a stage begins before all work items of the previous stage are done. A loop runs round after round, each stage by
 stage, from the first round on in which updates wait in it or in a loop within; an inner loop runs likewise.
 
-The executor of the legs moves the updates and reports those that then wait, and where: it reports all updates that a leg leaves for others, of any
-kind. In memory operators live from leg to leg. A task executes a leg with operators of its own, or
-a loop, or the rest of it, as one leg: in memory, by a schedule that begins with the updates that wait in this one.
+The executor of the work items moves the updates and reports those that then wait, and where: it reports all updates that a work item leaves for others, of any
+kind. In memory operators live from work item to work item. A task executes a work item with operators of its own, or
+a loop, or the rest of it, as one item: in memory, by a schedule that begins with the updates that wait in this one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WITHIN = ("whole", "rest", "end")
 """Actions whose stage is that of the loop in the scope around it; that of the others is a stage of the scope at the path."""
 
 
-class Leg(NamedTuple):
+class WorkItem(NamedTuple):
     """The next piece of work. `path` leads to its scope, `size` are the bytes that wait for it."""
 
     action: Action
@@ -49,7 +49,7 @@ class Leg(NamedTuple):
 
 
 Found = dict[Address, list[P]]
-"""The updates that wait for a leg."""
+"""The updates that wait for a work item."""
 
 
 class Work(NamedTuple, Generic[P]):
@@ -61,11 +61,11 @@ class Work(NamedTuple, Generic[P]):
 
 @dataclass
 class Schedule(Generic[P]):
-    """The schedule of one step. `add` and `wake` must learn of a leg's updates before the next leg is taken.
+    """The schedule of one step. `add` and `wake` must learn of a work item's updates before the next item is taken.
 
-    With `little`, an operator lives for one leg only: its knowledge of other legs waits for it as updates. `little` returns whether a number of bytes in a
+    With `little`, an operator lives for one work item only: its knowledge of other work items waits for it as updates. `little` returns whether a number of bytes in a
     loop is too small for many tasks, given the bytes that its traces keep. Without it, operators live on: they keep what their traces
-    take in, all shards go together, and each end of a round, and of a loop, is a leg.
+    take in, all shards go together, and each end of a round, and of a loop, is a work item.
     """
 
     nest: ScopeTree
@@ -101,22 +101,24 @@ class Schedule(Generic[P]):
         work = self._work[path].get(rounds)
         return work.found if work else {}
 
-    def legs(self) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the legs, each with the updates that wait for it."""
+    def work_items(self) -> Iterator[tuple[WorkItem, Found[P]]]:
+        """Yield the work items, each with the updates that wait for it."""
         for number, stage in enumerate(self.nest.scope.stages):
             if stage.whole:
                 if self.little or self._has_work(stage.places, ()):
                     yield from self.loop(stage.places, (), number)
                 self._read((), (), stage)
             else:
-                # Outside of loops each stage is one leg of all shards: its due operators are known when they have begun.
+                # Outside of loops each stage is one work item of all shards: its due operators are known when they have begun.
                 due = self._due((), (), stage)
                 found = self._waiting((), (), stage)
                 self._read((), (), stage)
-                yield Leg("stage", (), (), number, self._every, due, self._size(found)), found
+                yield WorkItem("stage", (), (), number, self._every, due, self._size(found)), found
 
-    def loop(self, path: Path, outer: Rounds, number: int, *, begun: bool = False) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the legs of a loop, in some rounds of the loops around it; `number` is its stage there.
+    def loop(
+        self, path: Path, outer: Rounds, number: int, *, begun: bool = False
+    ) -> Iterator[tuple[WorkItem, Found[P]]]:
+        """Yield the work items of a loop, in some rounds of the loops around it; `number` is its stage there.
 
         With `begun`, its first rounds are done, and the rest remains.
         """
@@ -148,42 +150,42 @@ class Schedule(Generic[P]):
                     if self._has_work((*path, *stage.places), rounds):
                         yield from self.loop((*path, *stage.places), rounds, at)
                     self._read(path, rounds, stage)
-                elif leg := self._stage(path, rounds, at, stage):
-                    yield leg
+                elif item := self._stage(path, rounds, at, stage):
+                    yield item
             if not self.little:
-                yield Leg("seal", path, rounds), {}
+                yield WorkItem("seal", path, rounds), {}
             self._drop(path, rounds)
         yield from self._end(path, outer, number)
 
-    def _enter(self, path: Path, outer: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that begins a loop, in some rounds of the loops around it."""
+    def _enter(self, path: Path, outer: Rounds) -> Iterator[tuple[WorkItem, Found[P]]]:
+        """Yield the work item that begins a loop, in some rounds of the loops around it."""
         given = self._given(path, outer)
         # Operators that live on are notified of each beginning, with or without updates. Outermost loops look for waiting updates.
         if given or len(path) == 1 or not self.little:
-            yield Leg("enter", path, outer, shards=self._every, size=self._size(given)), given
+            yield WorkItem("enter", path, outer, shards=self._every, size=self._size(given)), given
         for place, origin in self.nest.entered_traces(path):
             for at in given:
                 if at.place == origin:
                     self.wake(ScheduledActivation(place, (*outer, 0), at.shard))
 
-    def _sum(self, path: Path, rounds: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that consolidates the updates that came to variables apart."""
+    def _sum(self, path: Path, rounds: Rounds) -> Iterator[tuple[WorkItem, Found[P]]]:
+        """Yield the work item that consolidates the updates that came to variables apart."""
         moving = self._found(path, rounds)
         apart = {at: parts for at, parts in moving.items() if at.what == APART}
         for at in apart:
             del moving[at]
         if apart:
-            yield Leg("sum", path, rounds, shards=_shards(apart), size=self._size(apart)), apart
+            yield WorkItem("sum", path, rounds, shards=_shards(apart), size=self._size(apart)), apart
 
-    def _round(self, path: Path, rounds: Rounds) -> tuple[Leg, Found[P]]:
-        """Return the leg of a round of a loop whose only stage all that waits is for."""
+    def _round(self, path: Path, rounds: Rounds) -> tuple[WorkItem, Found[P]]:
+        """Return the work item of a round of a loop whose only stage all that waits is for."""
         found, wakes = self._work[path].pop(rounds)
         if not rounds[-1]:
             found |= self._arrived(path, rounds[:-1])
-        return Leg("round", path, rounds, 0, self._every, tuple(wakes)), found
+        return WorkItem("round", path, rounds, 0, self._every, tuple(wakes)), found
 
-    def _stage(self, path: Path, rounds: Rounds, number: int, stage: Stage) -> tuple[Leg, Found[P]] | None:
-        """Return the leg of a stage in a loop for the shards that have work in it, if any have."""
+    def _stage(self, path: Path, rounds: Rounds, number: int, stage: Stage) -> tuple[WorkItem, Found[P]] | None:
+        """Return the work item of a stage in a loop for the shards that have work in it, if any have."""
         if self.little and self.nest.is_sent(path, stage):
             return None  # a loop's inputs were sent to their readers when they came
         due = self._due(path, rounds, stage)
@@ -194,35 +196,35 @@ class Schedule(Generic[P]):
             return None
         if not self.little:
             self._read(path, rounds, stage)
-            return Leg("stage", path, rounds, number, self._every, due), found
+            return WorkItem("stage", path, rounds, number, self._every, due), found
         shards = tuple(sorted({wake.shard for wake in due}.union(_shards(found))))
         size = self._size(found)
         found |= self._around(self.nest.read(path, stage), rounds)
         self._read(path, rounds, stage)
-        return Leg("stage", path, rounds, number, shards, due, size), found
+        return WorkItem("stage", path, rounds, number, shards, due, size), found
 
-    def _end(self, path: Path, outer: Rounds, number: int) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that ends a loop: where operators live for one leg, once, when all rounds around it are done."""
+    def _end(self, path: Path, outer: Rounds, number: int) -> Iterator[tuple[WorkItem, Found[P]]]:
+        """Yield the work item that ends a loop: where operators live for one work item, once, when all rounds around it are done."""
         if not self.little:
-            yield Leg("end", path, outer, number, self._every), {}
+            yield WorkItem("end", path, outer, number, self._every), {}
         elif len(path) == 1:
             kept = self._keeps(path)
             for below in self.nest.below(path):
                 self._kept.pop(below, None)
             yield (
-                Leg("end", path, outer, number, self._every, size=self._size(kept)),
+                WorkItem("end", path, outer, number, self._every, size=self._size(kept)),
                 kept | self._given(path, outer),
             )
 
-    def _whole(self, action: Action, path: Path, outer: Rounds, number: int) -> tuple[Leg, Found[P]]:
-        """Return a loop, or the rest of it, as one leg."""
+    def _whole(self, action: Action, path: Path, outer: Rounds, number: int) -> tuple[WorkItem, Found[P]]:
+        """Return a loop, or the rest of it, as one item."""
         moving = self._waits(path, outer)
         given = self._around(self.nest.outer_traces(path), outer)
         due = tuple(wake for below in self.nest.below(path) for wake in self._called(below, outer))
         self._drop(path, outer)
         new = {at: parts for at, parts in given.items() if at.what == HERE}
-        leg = Leg(action, path, outer, number, self._every, due, self._size(moving) + self._size(new))
-        return leg, moving | given | self._keeps(path)
+        item = WorkItem(action, path, outer, number, self._every, due, self._size(moving) + self._size(new))
+        return item, moving | given | self._keeps(path)
 
     # --- waiting updates ------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
-    from ddcli.engine.schedule import Leg
+    from ddcli.engine.schedule import WorkItem
     from ddcli.engine.scope_tree import Exchange, ScheduledActivation, ScopeTree
     from ddcli.engine.stages import Stage, StageResult
     from ddcli.engine.trace.spine import Trace
@@ -65,7 +65,7 @@ class SpillStore:
     wakes: list[ScheduledActivation] = field(default_factory=list)
     """The calls at later rounds that operators of loops want."""
     readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """The readers that need a place's updates dealt by key."""
+    """The readers that need a place's updates distributed by key."""
     _found: set[tuple[Path, int]] = field(default_factory=set)
     """The restored operators of loops, by shard."""
 
@@ -124,21 +124,21 @@ class SpillStore:
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def inputs(
-        self, leg: Leg, stage: Stage, shards: Sequence[int], found: object, interval: Interval
+        self, item: WorkItem, stage: Stage, shards: Sequence[int], found: object, interval: Interval
     ) -> tuple[Sequence[int], int, Callable[[int], StageInput | None]]:
         """Return the shards to take through a stage, a number of rows that is worth threads, and a function that returns a shard's input, if it has work."""
-        return shards, LARGE, lambda shard: self._input(leg, stage, shard, interval)
+        return shards, LARGE, lambda shard: self._input(item, stage, shard, interval)
 
-    def _input(self, leg: Leg, stage: Stage, shard: int, interval: Interval) -> StageInput | None:
+    def _input(self, item: WorkItem, stage: Stage, shard: int, interval: Interval) -> StageInput | None:
         """Return the input of a shard in a stage."""
-        if stage.first and not leg.path:
+        if stage.first and not item.path:
             return None  # its inputs come in parts
-        path, rounds, scope = leg.path, leg.rounds, self.nest.scopes[leg.path]
+        path, rounds, scope = item.path, item.rounds, self.nest.scopes[item.path]
         for index in (*stage.reads, *stage.places):
             self.resume((*path, index), shard, interval)
         # Each operator begins, called or not: it may hold updates that waited for these rounds.
         begun = {i for i in stage.places for each in self.operator((*path, i), shard) if rounds in each.begin(interval)}
-        called = {wake.place[-1] for wake in leg.due if wake.shard == shard}
+        called = {wake.place[-1] for wake in item.due if wake.shard == shard}
         deltas, routed, late = {}, {}, {}
         for index in stage.reads:
             updates = self._stay((*path, index), shard, stage, rounds)
@@ -180,7 +180,7 @@ class SpillStore:
         self.forget(shard)
         self.nest.scope.progress.advance()
 
-    def release(self, leg: Leg) -> None:
+    def release(self, item: WorkItem) -> None:
         """Return no memory to the system: a shard's is used again."""
 
     def resumed(self, place: Path, shard: int, updates: np.ndarray) -> Delta:
@@ -194,7 +194,7 @@ class SpillStore:
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
-    def enter(self, leg: Leg, found: object) -> None:
+    def enter(self, item: WorkItem, found: object) -> None:
         """Do nothing: operators are restored where they step."""
 
     def leave(self, path: Path, index: int, shard: int, delta: Delta, rounds: Rounds) -> None:
@@ -205,10 +205,10 @@ class SpillStore:
             if leaving == index:
                 self.add(Address((*path[:-1], port), HERE, shard, rounds[:-1]), updates)
 
-    def end(self, leg: Leg, shards: Sequence[int], interval: Interval) -> None:
+    def end(self, item: WorkItem, shards: Sequence[int], interval: Interval) -> None:
         """End an outermost loop: hand over its traces, and the traces outside that it was the last to read."""
         for shard in shards:
-            for inner in self.nest.below(leg.path):
+            for inner in self.nest.below(item.path):
                 for index in range(len(self.nest.scopes[inner].places)):
                     place = (*inner, index)
                     for operator in self.operator(place, shard) if place not in self.nest.origins else ():
@@ -216,11 +216,11 @@ class SpillStore:
                         operator.close(interval)
                         for trace in operator.traces:
                             self.on_trace_ready(trace)
-            for place in self.nest.given(leg.path):
+            for place in self.nest.given(item.path):
                 updates = self.read(Address(place, HERE, shard), place, last=False)
                 if updates is not None:
                     self.resumed(place, shard, updates)
-            self.seal_stage((), self.nest.scope.stages[leg.stage], shard, interval)
+            self.seal_stage((), self.nest.scope.stages[item.stage], shard, interval)
             self.forget(shard)
 
     # --- operators and their traces -------------------------------------------------------------------------------
@@ -302,13 +302,13 @@ class SpillStore:
                     self.exchange.add(Address(place, CALLED, shard, rounds), keys, LANES, pool)
 
 
-def run_loop(store: SpillStore, leg: Leg, pending: Iterable[Address], interval: Interval) -> None:
+def run_loop(store: SpillStore, item: WorkItem, pending: Iterable[Address], interval: Interval) -> None:
     """Run a loop, or the rest of it, in memory. Its updates wait at the addresses `pending`.
 
     All updates that wait afterwards are stored: they are for later rounds of the loops around, or have left.
     """
-    path, outer, nest, interval = leg.path, leg.rounds, store.nest, interval.at(leg.rounds)
-    stage, begun = nest.scopes[path[:-1]].stages[leg.stage], leg.action == "rest"
+    path, outer, nest, interval = item.path, item.rounds, store.nest, interval.at(item.rounds)
+    stage, begun = nest.scopes[path[:-1]].stages[item.stage], item.action == "rest"
     shards = range(nest.scope.workers.count)
     places = [(*inner, index) for inner in nest.below(path) for index in range(len(nest.scopes[inner].places))]
     places = [place for place in places if place not in nest.origins]
@@ -319,11 +319,11 @@ def run_loop(store: SpillStore, leg: Leg, pending: Iterable[Address], interval: 
     memory = MemoryStore(nest, heap=Heap())
     executor = Executor(nest, interval, memory, lambda *_: None)  # a loop's updates leave by its ports
     executor.begin(path, shards)
-    for wake in leg.due:
+    for wake in item.due:
         memory.wake(wake)
     _resume(store, memory, [at for at in pending if _within(at, path, outer)], interval)
-    given = _feed(store, memory, leg, stage, interval)
-    executor.run(memory.schedule.loop(path, outer, leg.stage, begun=begun))
+    given = _feed(store, memory, item, stage, interval)
+    executor.run(memory.schedule.loop(path, outer, item.stage, begun=begun))
     moving, wakes = memory.schedule.left()
     for at, parts in moving.items():
         for delta in parts if at not in given else ():
@@ -342,22 +342,22 @@ def run_loop(store: SpillStore, leg: Leg, pending: Iterable[Address], interval: 
                 store.save_state(operator, place, shard, outer)
 
 
-def _feed(store: SpillStore, memory: MemoryStore, leg: Leg, stage: Stage, interval: Interval) -> set[Address]:
+def _feed(store: SpillStore, memory: MemoryStore, item: WorkItem, stage: Stage, interval: Interval) -> set[Address]:
     """Load the updates that enter a loop into memory; return where they wait."""
-    given, loop = set(), store.nest.loop(leg.path)
+    given, loop = set(), store.nest.loop(item.path)
     arranged: dict[Path, list[Sequence[Entered]]] = defaultdict(list)
-    for entry, origin in zip(loop.entries, store.nest.inputs(leg.path)[len(loop.variables) :], strict=True):
+    for entry, origin in zip(loop.entries, store.nest.inputs(item.path)[len(loop.variables) :], strict=True):
         arranged[origin] += [entry.arranged] if entry.arranged else []
-    for place in store.nest.given(leg.path):
+    for place in store.nest.given(item.path):
         for shard in range(store.nest.scope.workers.count):
             store.resume(place, shard, interval)
-            at = Address(place, HERE, shard, leg.rounds)
+            at = Address(place, HERE, shard, item.rounds)
             updates = store.read(at, place, last=place[-1] in stage.seals)
             if updates is None or not len(updates):
                 continue
             given.add(at)
             memory.add(at, store.resumed(place, shard, updates))
-            for entered in arranged[place] if leg.action == "rest" else ():
+            for entered in arranged[place] if item.action == "rest" else ():
                 entered[shard].resume(updates)
     return given
 

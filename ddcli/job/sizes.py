@@ -59,13 +59,13 @@ STREAMED = 500_000
 """The number of new updates from which on they go through memory in parts, and traces are written as soon as all readers have stepped."""
 
 PART = 24 << 20
-"""The bytes of such a part, as lanes: it fits the cache, and is read, filtered and dealt before the next one."""
+"""The bytes of such a part, as lanes: it fits the cache, and is read, filtered and distributed before the next one."""
 
 MUCH = 100_000
 """The rows for which another process is worth while, as a task costs 50 ms by itself; in a loop, another thread."""
 
 SLICE = 16
-"""The slices of the size of one that a thread reads that would fit in memory: a slice is read, encoded, and dealt to several readers."""
+"""The slices of the size of one that a thread reads that would fit in memory: a slice is read, encoded, and distributed to several readers."""
 
 SLICED = 64 << 20
 """The bytes of a slice, as lanes, at most: larger ones take longer, as the system has to clear the memory."""

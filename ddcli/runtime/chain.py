@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.engine.schedule import Leg
+from ddcli.engine.schedule import WorkItem
 from ddcli.engine.scope_tree import EXCHANGED
 from ddcli.errors import DdError
 from ddcli.runtime.task import Result, TaskAttempt, failure, packed_result, unpacked
@@ -239,7 +239,7 @@ class _Partition:
                 continue
             exchange.arrived = arrived
             exchange.files.incoming = pickle.loads(mark.chunk).get(number, {}) if mark.chunk else {}  # noqa: S301
-            step.perform(Leg("stage", stage=number), (self.shard,))
+            step.perform(WorkItem("stage", stage=number), (self.shard,))
             self.stepped += 1
             yield from exchange.sent()
         assert not lost, "all rows of a shard are in one partition"

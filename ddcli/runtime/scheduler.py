@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import SILENT, Counts, Progress, RowCounts
-from ddcli.engine.schedule import Leg, Schedule
+from ddcli.engine.schedule import Schedule, WorkItem
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
 from ddcli.plan.memo import remembered
@@ -85,56 +85,60 @@ class TaskScheduler:
     def run(self) -> None:
         """Run the step."""
         common = packed(self.job)
-        legs = self.schedule.legs()
-        for leg, sent in legs:
+        work_items = self.schedule.work_items()
+        for item, sent in work_items:
             if self.watch is not None:
                 self.watch(self.counts)
-            spark = self.places.rule.wants_spark(self._wishes(leg), self._size(leg))
-            if spark and not leg.path and leg.action == "stage" and not self._is_remembering(leg.stage):
-                self._run_chain(common, leg, sent, legs)
+            spark = self.places.rule.wants_spark(self._wishes(item), self._size(item))
+            if spark and not item.path and item.action == "stage" and not self._is_remembering(item.stage):
+                self._run_chain(common, item, sent, work_items)
                 continue
-            tasks = self._tasks(leg, sent, spark=spark)
-            self._perform(common, tasks, self._title(leg), spark=spark)
-            self._count_turn(leg)
+            tasks = self._tasks(item, sent, spark=spark)
+            self._perform(common, tasks, self._title(item), spark=spark)
+            self._count_turn(item)
         if self._rests:
             known = self.job.manifest.arrangements if self.job.manifest else {}
             entries = [(known[rest.identity], rest.shard) for rest in self._rests if rest.identity in known]
             size = sum(file.size for entry, shard in entries for file in entry.shards[shard])
             spark = self.places.rule.wants_spark((), size)
-            tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
+            tasks = [
+                Task(merges=tuple(some)) for some in in_groups(self._rests, self.places.cluster(spark=spark).slots)
+            ]
             self._perform(common, tasks, "merging files of the state", spark=spark)
         spark = self.tasks[True] > 0
         joins = self.publishing.joins(apart=spark)
         if joins:  # on Spark, if it has made any of it and is elsewhere: this process may be far from these files
             spark = spark and not self.places.on_spark().master.startswith("local")
-            tasks = [Task(joins=tuple(each)) for each in dealt(joins, self.places.cluster(spark=spark).slots)]
+            tasks = [Task(joins=tuple(each)) for each in in_groups(joins, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "joining files of outputs", spark=spark)
         moves = self.traces.worn() if self.transaction is not None else []
         if moves:
             spark = self.places.rule.wants_spark((), sum(file.size for _, _, file in moves))
-            some = dealt(moves, self.places.cluster(spark=spark).slots)
+            some = in_groups(moves, self.places.cluster(spark=spark).slots)
             self._perform(common, [Task(moves=tuple(each)) for each in some], "emptying bundles", spark=spark)
 
-    def _count_turn(self, leg: Leg) -> None:
-        """Count a round of a loop's body, to which several legs may belong."""
-        if leg.action == "stage" and leg.path and (leg.path, leg.rounds) != self._turn:
-            self._turn = leg.path, leg.rounds
-            loop = self.schedule.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
+    def _count_turn(self, item: WorkItem) -> None:
+        """Count a round of a loop's body, to which several items may belong."""
+        if item.action == "stage" and item.path and (item.path, item.rounds) != self._turn:
+            self._turn = item.path, item.rounds
+            loop = self.schedule.nest.scopes[item.path[:-1]].places[item.path[-1]]
             self.counts.note(loop.name, RowCounts(turns=1))
 
     # --- chains ---------------------------------------------------------------------------------------------------
 
-    def _run_chain(self, common: bytes, leg: Leg, sent: Waiting, legs: Iterator[tuple[Leg, Waiting]]) -> None:
-        """Run a stage on Spark, and the `legs` after it up to a loop or a stage that is to run here, as one plan."""
-        stages, first = self.schedule.nest.scope.stages, leg.stage
-        waiting, size = [sent], self._size(leg)
+    def _run_chain(
+        self, common: bytes, item: WorkItem, sent: Waiting, work_items: Iterator[tuple[WorkItem, Waiting]]
+    ) -> None:
+        """Run a stage on Spark, and the `work_items` after it up to a loop or a stage that is to run here, as one plan."""
+        stages, first = self.schedule.nest.scope.stages, item.stage
+        waiting, size = [sent], self._size(item)
         for number in range(first + 1, len(stages)):
-            wishes = self._wishes(Leg("stage", stage=number))
+            wishes = self._wishes(WorkItem("stage", stage=number))
             if stages[number].whole or self._is_remembering(number) or not self.places.rule.wants_spark(wishes, size):
                 break
-            waiting.append(next(legs)[1])
+            waiting.append(next(work_items)[1])
         last, slots = first + len(waiting) - 1, self.places.on_spark().slots
-        titles = [self._title(Leg("stage", stage=number)) for number in range(first, last + 1)]
+        titles = [self._title(WorkItem("stage", stage=number)) for number in range(first, last + 1)]
         about = titles[0]
         if last > first:
             names = "; ".join(self.schedule.nest.scope.title(stage) for stage in stages[first : last + 1])
@@ -170,36 +174,38 @@ class TaskScheduler:
         remembering = {node.fingerprint for node in remembered(self.job.graph.nodes).values()}
         return any(scope.places[index].name in remembering for index in scope.stages[stage].places)
 
-    def _size(self, leg: Leg) -> int:
-        """Return the bytes of updates that wait for a leg."""
-        if leg.path or not self.schedule.nest.scope.stages[leg.stage].first:
-            return leg.size
+    def _size(self, item: WorkItem) -> int:
+        """Return the bytes of updates that wait for a work item."""
+        if item.path or not self.schedule.nest.scope.stages[item.stage].first:
+            return item.size
         nt, layouts = len(self.job.time), self.assembled.layouts.items()
         return sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
 
-    def _wishes(self, leg: Leg) -> frozenset[str]:
-        """Return the engines that the pipeline file names for a leg's operators."""
+    def _wishes(self, item: WorkItem) -> frozenset[str]:
+        """Return the engines that the pipeline file names for a work item's operators."""
         scope = self.schedule.nest.scope
-        indices = leg.path[:1] or scope.stages[leg.stage].places
+        indices = item.path[:1] or scope.stages[item.stage].places
         places = [scope.places[index] for index in indices]
         # An operator on single rows runs where the operators run that its rows come from.
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
-    def _title(self, leg: Leg) -> str:
-        """Return a leg's name in the progress display."""
+    def _title(self, item: WorkItem) -> str:
+        """Return a work item's name in the progress display."""
         scope = self.schedule.nest.scope
         number = (
-            next(at for at, stage in enumerate(scope.stages) if leg.path[0] in stage.places) if leg.path else leg.stage
+            next(at for at, stage in enumerate(scope.stages) if item.path[0] in stage.places)
+            if item.path
+            else item.stage
         )
         title = f"stage {number + 1} of {len(scope.stages)}: {scope.title(scope.stages[number])}"
-        if not leg.path:
+        if not item.path:
             return title
-        scope = self.schedule.nest.scopes[leg.path]
-        rounds = ".".join(map(str, leg.rounds))
-        match leg.action:
+        scope = self.schedule.nest.scopes[item.path]
+        rounds = ".".join(map(str, item.rounds))
+        match item.action:
             case "stage" | "sum":
-                return f"{title}, round {rounds}: {scope.title(scope.stages[leg.stage])}"
+                return f"{title}, round {rounds}: {scope.title(scope.stages[item.stage])}"
             case "enter":
                 return f"{title}, beginning"
             case "end":
@@ -209,20 +215,20 @@ class TaskScheduler:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def _tasks(self, leg: Leg, sent: Waiting, *, spark: bool) -> list[Task]:
-        """Return the tasks of a leg, each with the updates that were sent to its shards."""
+    def _tasks(self, item: WorkItem, sent: Waiting, *, spark: bool) -> list[Task]:
+        """Return the tasks of a work item, each with the updates that were sent to its shards."""
         slots = self.places.cluster(spark=spark).slots
-        if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
+        if not item.path and self.schedule.nest.scope.stages[item.stage].first:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
-            return [Task(leg, slices=tuple(some)) for some in dealt(slices, slots)]
-        if leg.action in ("whole", "rest"):
-            return [Task(leg, sent=sent, memos=self._memos, threads=slots)]  # no other task runs meanwhile
+            return [Task(item, slices=tuple(some)) for some in in_groups(slices, slots)]
+        if item.action in ("whole", "rest"):
+            return [Task(item, sent=sent, memos=self._memos, threads=slots)]  # no other task runs meanwhile
         tasks = []
-        for group in dealt(leg.shards, slots):
+        for group in in_groups(item.shards, slots):
             mine = frozenset(group)
             here = {at: parts for at, parts in sent.items() if at.shard in mine}
             memos = {at: memo for at, memo in self._memos.items() if at[1] in mine}
-            tasks.append(Task(leg, tuple(group), sent=here, memos=memos))
+            tasks.append(Task(item, tuple(group), sent=here, memos=memos))
         return tasks
 
     def _perform(self, common: bytes, tasks: Sequence[Task], about: str, *, spark: bool) -> None:
@@ -304,7 +310,7 @@ def stage_tasks(shards: int, slots: int, size: int) -> int:
     return min(shards, TURNS * slots, max(FEW, -(-size // PORTION)))
 
 
-def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:
+def in_groups(things: Sequence[T], slots: int) -> list[Sequence[T]]:
     """Return things in groups, `TURNS` for each slot at most."""
     count = min(len(things), TURNS * slots)
     return [things[at::count] for at in range(count)]

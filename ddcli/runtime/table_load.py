@@ -1,7 +1,7 @@
 """The data files of large tables of Delta Lake and Iceberg, written by tasks on Spark: no row passes the driver, which commits them.
 
 The files of a log's contents are those that the driver would write: sorted by lanes, so that a record is in one of them. Tasks read the log's files
-and deal the records to ranges of lanes; then a task for each range adds up its records and writes them. No reader finds the files before the commit.
+and distribute the records to ranges of lanes; then a task for each range adds up its records and writes them. No reader finds the files before the commit.
 Each task notes the updates that it has sent or that have arrived: rows that Spark's shuffle loses or doubles end the load.
 """
 
@@ -84,8 +84,8 @@ def copy_updates(task: LoadTask, rows: Iterator[Row]) -> Iterator[Row]:
         yield _mark(1, 0)
 
 
-def deal_records(task: LoadTask, rows: Iterator[Row], cuts: Sequence[tuple[int, ...]]) -> Iterator[Row]:
-    """Read some files of a log and deal their records to ranges of lanes, each from one of `cuts` on."""
+def distribute_records(task: LoadTask, rows: Iterator[Row], cuts: Sequence[tuple[int, ...]]) -> Iterator[Row]:
+    """Read some files of a log and distribute their records to ranges of lanes, each from one of `cuts` on."""
     change = task.change
     for row in rows:
         file, _ = pickle.loads(row.chunk)  # noqa: S301
@@ -144,7 +144,7 @@ class TableLoader:
                 most = min(TURNS * spark.slots, max(1, rows // SMALL))
                 cuts = cuts_of(change, most)
                 steps = [
-                    LoadTask(partial(deal_records, cuts=cuts), *given, "reading the log"),
+                    LoadTask(partial(distribute_records, cuts=cuts), *given, "reading the log"),
                     LoadTask(partial(write_records, updates=rows), *given, "writing files of the table"),
                 ]
                 counts = [min(len(tasks), TURNS * spark.slots), len(cuts) + 1]

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.schedule import Leg
+    from ddcli.engine.schedule import WorkItem
     from ddcli.engine.scope_tree import Address, Exchange, Memos, ScheduledActivation
     from ddcli.engine.times import Frontier
     from ddcli.engine.trace.spine import Trace
@@ -148,12 +148,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge, batches to copy out of worn bundles, or files of outputs to make.
+    """A work item of the schedule for some shards, or slices of inputs to read, or shards' files to merge, batches to copy out of worn bundles, or files of outputs to make.
 
     `sent` are the updates that wait for these shards, `memos` the state of their loops, `threads` the most that the task may use.
     """
 
-    leg: Leg | None = None
+    item: WorkItem | None = None
     shards: tuple[int, ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
     sent: Mapping[Address, Sequence[Sent]] = field(default_factory=dict)
@@ -392,15 +392,15 @@ class TaskAttempt:
         self.result.counts = Counts.of(assembled.scope.counts())
 
     def _step(self, task: Task, step: Executor, exchange: FileExchange) -> None:
-        leg = task.leg
-        assert leg is not None
-        if not leg.path and step.nest.scope.stages[leg.stage].first:
-            self.step_slices(step, leg.stage, task.slices)
-        elif leg.action in ("whole", "rest"):
+        item = task.item
+        assert item is not None
+        if not item.path and step.nest.scope.stages[item.stage].first:
+            self.step_slices(step, item.stage, task.slices)
+        elif item.action in ("whole", "rest"):
             assert isinstance(step.store, SpillStore)
-            run_loop(step.store, leg, exchange.incoming, self.job.interval)
+            run_loop(step.store, item, exchange.incoming, self.job.interval)
         else:
-            step.perform(leg, task.shards)
+            step.perform(item, task.shards)
 
     def step_slices(self, step: Executor, stage: int, slices: Iterable[tuple[str, int]]) -> None:
         """Take slices of inputs through the first stage, whose number is `stage`."""

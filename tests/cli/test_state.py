@@ -223,7 +223,7 @@ def test_reshard_deals_what_is_kept_to_more_shards_or_fewer(ran):
 
 
 def test_a_reshard_refuses_rows_that_are_in_no_shard_of_their_own(ran):
-    """Dealt by other lanes than runs deal by they would never be found again."""
+    """Distributed by other lanes than runs use, they would never be found again."""
     assert ran("state", "reshard", "orders.yaml", "--shards", 2).code == 0
     state = ran.folder / ".dd/orders"
     manifest = read_newest(state)

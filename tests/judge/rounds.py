@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.schedule import Leg
+    from ddcli.engine.schedule import WorkItem
     from ddcli.engine.stages import Deltas
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph
@@ -150,7 +150,7 @@ class Rounds:
         self.written = 0
         self.share = chance.choice([0, 0.1, 0.3, 0.6])
         self.made = self._assembled()
-        self.legs: list[Leg] = []
+        self.work_items: list[WorkItem] = []
         """What was done as tasks."""
 
     def step(self, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
@@ -174,8 +174,8 @@ class Rounds:
         parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]
         try:
             store = SpillStore(made.nest, [self.pool] * self.shards, spill, self.kept.on_trace_ready)
-            legs = Schedule(made.nest, range(self.shards)).legs()
-            Executor(made.nest, interval, store, give, parts).run(legs)
+            work_items = Schedule(made.nest, range(self.shards)).work_items()
+            Executor(made.nest, interval, store, give, parts).run(work_items)
         finally:
             spill.clear()
         return found
@@ -192,9 +192,9 @@ class Rounds:
         found, give = _giving(made)
         schedule = Schedule(ScopeTree(made.scope), range(self.shards), self._little, lambda sent: sent.size)
         memos = {}
-        for leg, waiting in schedule.legs():
-            self.legs.append(leg)
-            for shards in self._groups(leg):
+        for item, waiting in schedule.work_items():
+            self.work_items.append(item)
+            for shards in self._groups(item):
                 _renew(made.scope)
                 mine = {at: parts for at, parts in waiting.items() if at.shard in shards}
                 exchange = self._exchange(mine)
@@ -202,13 +202,13 @@ class Rounds:
                 nest = ScopeTree(made.scope)
                 store = SpillStore(nest, [self.pool] * self.shards, exchange, self.kept.on_trace_ready, memos=known)
                 task = Executor(nest, interval, store, give)
-                if not leg.path and made.scope.stages[leg.stage].first:
+                if not item.path and made.scope.stages[item.stage].first:
                     parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]
-                    task.read(nest.scope.stages[leg.stage], shards[0], parts if 0 in shards else [], BufferPool())
-                elif leg.action in ("whole", "rest"):
-                    run_loop(store, leg, mine, interval)
+                    task.read(nest.scope.stages[item.stage], shards[0], parts if 0 in shards else [], BufferPool())
+                elif item.action in ("whole", "rest"):
+                    run_loop(store, item, mine, interval)
                 else:
-                    task.perform(leg, shards)
+                    task.perform(item, shards)
                 exchange.flush()
                 for sent in exchange.sent:
                     schedule.add(sent.to, sent)
@@ -219,11 +219,11 @@ class Rounds:
         assert not moving, f"nobody has read {list(moving)}"
         return found
 
-    def _groups(self, leg: Leg) -> list[tuple[int, ...]]:
-        """Return the shards of a leg's tasks, in any order."""
-        if leg.action in ("whole", "rest"):
-            return [leg.shards]
-        shards = self.chance.sample(leg.shards, len(leg.shards))
+    def _groups(self, item: WorkItem) -> list[tuple[int, ...]]:
+        """Return the shards of a work item's tasks, in any order."""
+        if item.action in ("whole", "rest"):
+            return [item.shards]
+        shards = self.chance.sample(item.shards, len(item.shards))
         at = self.chance.choice([len(shards), len(shards), self.chance.randint(1, len(shards))])
         return [group for group in (tuple(shards[:at]), tuple(shards[at:])) if group]
 

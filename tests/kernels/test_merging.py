@@ -118,7 +118,7 @@ def test_a_tail_is_common_only_if_all_rows_have_it(rows, nt):
 
 
 def test_many_rows_are_sorted_where_they_lie():
-    """As many as are dealt into pieces first; nothing is written elsewhere."""
+    """As many as are distributed into pieces first; nothing is written elsewhere."""
     data = np.random.default_rng(5).integers(-1000, 1000, (2 * sort.PIECE + 7, 2))
     expected = np.array(sorted(map(tuple, data.tolist())))
     found = kernels.sort_by(data, [0, 1], owned=True)

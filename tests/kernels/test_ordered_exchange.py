@@ -1,4 +1,4 @@
-"""Rows that are dealt to shards and sorted there, in one: the exchange, and a stable sort of each shard."""
+"""Rows that are distributed to shards and sorted there, in one: the exchange, and a stable sort of each shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernels.support import matrices
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch):
-    """Few rows are dealt as many are, into many pieces."""
+    """Few rows are distributed as many are, into many pieces."""
     monkeypatch.setattr(partition, "MANY", 1)
     monkeypatch.setattr(partition, "FEWEST", 0)
     monkeypatch.setattr(sort, "TARGET", 1)

@@ -41,7 +41,7 @@ def test_every_width_in_bits_survives(seed, rows):
 
 @given(st.integers(0, 2**32), st.sampled_from([1, BLOCK, 3 * BLOCK + 7]))
 def test_bounds_hold_all_values(seed, rows):
-    """The least is exact, the most less than twice as far from it as the largest of its block: rows are dealt by their leading bits."""
+    """The least is exact, the most less than twice as far from it as the largest of its block: rows are distributed by their leading bits."""
     random = np.random.default_rng(seed)
     m = np.stack([lane(random, rows, int(bits)) for bits in random.integers(0, 65, 5)], axis=1)
     least, most = kernels.packed(m).bounds()
@@ -58,7 +58,7 @@ def test_narrow_lanes_take_little():
 
 
 @given(WIDTHS.flatmap(lambda width: st.lists(matrices(width), min_size=1, max_size=4)), st.integers(1, 3), st.data())
-def test_packed_rows_are_dealt_as_rows_are(sources, shards, data):
+def test_packed_rows_are_distributed_as_rows_are(sources, shards, data):
     """Some sources packed, others not; all lanes, or some in another order."""
     width = sources[0].shape[1]
     lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(0, width))]
@@ -71,13 +71,13 @@ def test_packed_rows_are_dealt_as_rows_are(sources, shards, data):
 
 
 @given(WIDTHS.flatmap(matrices), st.integers(1, 4), st.data())
-def test_rows_are_dealt_and_packed_as_they_are_exchanged(m, shards, data):
+def test_rows_are_distributed_and_packed_as_they_are_exchanged(m, shards, data):
     """All lanes, or some in another order; shards without rows."""
     width = m.shape[1]
     lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(0, width))]
     taken = data.draw(st.none() | st.permutations(range(width)).map(lambda all_: all_[: max(1, width - 1)]))
     expected = [part.tolist() for part in kernels.exchange([m], lanes, shards, taken=taken)]
-    assert [part.matrix().tolist() for part in kernels.dealt_packed(m, lanes, shards, taken)] == expected
+    assert [part.matrix().tolist() for part in kernels.distributed_packed(m, lanes, shards, taken)] == expected
 
 
 def test_interpreted_kernels_give_the_same():

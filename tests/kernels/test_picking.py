@@ -1,4 +1,4 @@
-"""Picking rows and lanes, dealing keys to shards: against plain Python."""
+"""Picking rows and lanes, distributing keys to shards: against plain Python."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_exchange_deals_rows_to_their_shards(sources, lanes, shards):
 
 
 def test_exchange_gives_its_input_where_one_shard_has_it_all():
-    """Copies only what is dealt."""
+    """Copies only what is distributed."""
     m = np.array([[3, 1], [3, 2]])
     assert kernels.exchange([m], [1], 1)[0] is m
     assert sum(part is m for part in kernels.exchange([m[:0], m], [0], 5)) == 1

@@ -43,7 +43,7 @@ def test_consolidate_more_rows_than_insertion_sort_takes(m):
 
 @pytest.mark.parametrize("case", ["dense", "wide", "nulls", "few", "skewed", "constant"])
 def test_consolidate_large(case):
-    """Matrices that are dealt into pieces, evenly and not."""
+    """Matrices that are distributed into pieces, evenly and not."""
     draw = np.random.default_rng(7)
     n = 3 * sort.PIECE
     m = draw.integers(0, n // 2, (n, 4))
@@ -146,7 +146,7 @@ def test_rows_that_few_leading_bits_leave_in_disorder():
 
 @pytest.mark.parametrize("n", [sort.PIECE + 1, 4 * sort.PIECE])
 def test_a_value_that_fills_more_than_a_piece(n):
-    """Half of the rows have one value: dealing that piece again can't make it smaller."""
+    """Half of the rows have one value: distributing that piece again can't make it smaller."""
     lead = np.where(np.arange(3 * n) % 3 == 0, np.arange(3 * n) % 1000 + 1, 0)
     m = np.column_stack([lead, np.ones(3 * n, np.int64)]).astype(np.int64)
     by_hand = m[np.argsort(lead, kind="stable")]

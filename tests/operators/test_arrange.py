@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.heap import BufferPool
 from ddcli.engine.kernels import partition, sort
-from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged_for
+from ddcli.engine.memory_store import PackedArrival, Routing, distributed_to, exchanged_for
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
@@ -24,7 +24,7 @@ INTERVAL = Interval(Frontier([(0,)]), Frontier([(9,)]))
 
 @given(st.integers(1, 3).flatmap(lambda data: matrices(data + 2)), st.integers(1, 3), st.booleans(), st.data())
 def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
-    """Each shard has the same batch, whether rows come as they were or in the lanes that are kept, dealt as they were read or not."""
+    """Each shard has the same batch, whether rows come as they were or in the lanes that are kept, distributed as they were read or not."""
     width = updates.shape[1] - 2
     lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(1, width))]
     taken = Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))).takes(updates.shape[1])
@@ -32,11 +32,11 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
     found = []
     for wanted, few in ((None, False), (taken, False), (taken, True)):
         with pytest.MonkeyPatch.context() as patch:
-            if few:  # as many rows are dealt: sorted on the way
+            if few:  # as many rows are distributed: sorted on the way
                 patch.setattr(partition, "MANY", 1)
                 patch.setattr(partition, "FEWEST", 0)
             way = Routing((lanes[0],), wanted)
-            given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
+            given = [distributed_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [
                 delta.arrived(BufferPool()) if isinstance(delta, PackedArrival) else delta
                 for delta in exchanged_for(given, 3, way, Workers(shards))

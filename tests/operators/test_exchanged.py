@@ -1,4 +1,4 @@
-"""Updates that are exchanged between shards: dealt as they were read, or all at once, they are the same rows in the same shards."""
+"""Updates that are exchanged between shards: distributed as they were read, or all at once, they are the same rows in the same shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import heap, kernels
-from ddcli.engine.memory_store import PackedArrival, Routing, dealt_to, exchanged, exchanged_for
+from ddcli.engine.memory_store import PackedArrival, Routing, distributed_to, exchanged, exchanged_for
 from ddcli.engine.operators.base import Delta, TakenLanes
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
@@ -31,18 +31,19 @@ def ways() -> st.SearchStrategy[Routing]:
     ways(),
     st.integers(1, 3),
 )
-def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
-    """Two readers, who may take the same, of parts that were dealt and others that were not."""
+def test_distributed_as_it_was_read_is_as_exchanged(parts, one, other, count):
+    """Two readers, who may take the same, of parts that were distributed and others that were not."""
     workers = Workers(count)
     readers = {7: one, 9: other}
     deltas = [Delta(matrix, inserts=inserts) for matrix, _, inserts in parts]
-    dealt = [
-        dealt_to(readers, delta, count) if deals else delta for delta, (_, deals, _) in zip(deltas, parts, strict=True)
+    distributed = [
+        distributed_to(readers, delta, count) if deals else delta
+        for delta, (_, deals, _) in zip(deltas, parts, strict=True)
     ]
-    assert [delta.rows for delta in dealt] == [delta.rows for delta in deltas]
+    assert [delta.rows for delta in distributed] == [delta.rows for delta in deltas]
     for reader, way in readers.items():
         expected = exchanged([*deltas], way, workers)
-        found = exchanged_for([*dealt], reader, way, workers)
+        found = exchanged_for([*distributed], reader, way, workers)
         assert any(deals for _, deals, _ in parts) == all(isinstance(each, PackedArrival) for each in found)
         for here, delta in zip(found, expected, strict=True):
             assert here.rows == delta.rows

@@ -14,7 +14,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * page_writer: integers as pages of Parquet; values packed for pages of Parquet
 * pages: pages of a batch file: those that can have a key, looked up and read in place
 * pairs: pair equal numbers
-* partition: rows dealt to shards, and into the pieces in which they are sorted
+* partition: rows distributed to shards, and into the pieces in which they are sorted
 * pool_table: the hash table of the pool
 * ordered_values: the first k values of a group
 * reduce_rows: the rows of the touched keys at each instance
@@ -23,7 +23,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * reduce_turns: reductions in totally ordered time
 * revisit: a few groups in a loop: their histories, and a step of a reduction
 * rows: compare, seek, copy: helpers compiled into each kernel
-* sort: sort and consolidate; rows dealt by their leading bits into pieces to sort
+* sort: sort and consolidate; rows distributed by their leading bits into pieces to sort
 * sort_rows: the order of some rows, found within the cache
 * text_syntax: field counts of CSV, keys of JSON
 * times: advance times to a frontier; move updates to later times
@@ -53,7 +53,7 @@ from ddcli.engine.kernels.hashes import multiset_hash, shard_of
 from ddcli.engine.kernels.join import FEW, JoinOfFew, ManyPairs, join, join_chunks
 from ddcli.engine.kernels.merge import Merge, difference, merge, merge_out_of, negate, negated
 from ddcli.engine.kernels.packed_rows import packed
-from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
+from ddcli.engine.kernels.partition import distributed_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.revisit import Histories, walk
 from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
@@ -89,9 +89,9 @@ __all__ = [
     "concat_out_of",
     "consolidate",
     "consolidated_parts",
-    "dealt_packed",
     "difference",
     "distinct_keys",
+    "distributed_packed",
     "enter_at",
     "exchange",
     "gather",

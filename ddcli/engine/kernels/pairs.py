@@ -1,6 +1,6 @@
 """Pair equal numbers of two sides, each at most once. The numbers are hashes of rows that may be equal.
 
-Many numbers are first dealt to parts by their leading bits, so that the table of a part fits the processor's cache. The right side's
+Many numbers are first distributed to parts by their leading bits, so that the table of a part fits the processor's cache. The right side's
 numbers are in a table of open addressing, probed linearly, at most half full: a slot has the last place of a number, and `following` of each
 place the one before it with the same number. A paired place is removed from its list, so that frequent numbers cost no
 more than others.
@@ -24,7 +24,7 @@ def part_of(number: int, shift: int) -> Any:
 
 
 @kernel("ViVVV")
-def partition(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarray, places: np.ndarray) -> int:
+def partition(numbers: np.ndarray, shift: int, ends: np.ndarray, distributed: np.ndarray, places: np.ndarray) -> int:
     """Write the numbers part by part, with their original places, and where each part ends. `ends` is all zero before."""
     for i in range(numbers.size):
         ends[part_of(numbers[i], shift)] += 1
@@ -35,7 +35,7 @@ def partition(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarr
         start += count
     for i in range(numbers.size):
         part = part_of(numbers[i], shift)
-        dealt[ends[part]] = numbers[i]
+        distributed[ends[part]] = numbers[i]
         places[ends[part]] = i
         ends[part] += 1
     return 0

@@ -1,6 +1,6 @@
 """Deal rows to shards: one pass to count, one to copy.
 
-Where rows are sorted after an exchange, they would move twice more, through fresh memory: once into pieces that fit the cache, once into order. So many rows are dealt to
+Where rows are sorted after an exchange, they would move twice more, through fresh memory: once into pieces that fit the cache, once into order. So many rows are distributed to
 shards and, in the same pass, into the pieces in which each shard sorts them, each in place.
 """
 
@@ -16,7 +16,7 @@ from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.hashes import SEED, mixed, shard_from
 from ddcli.engine.kernels.packed_rows import PackedRows, packed_some
 from ddcli.engine.kernels.rows import copy_row
-from ddcli.engine.kernels.sort import DISORDERED, bits_of_pieces, is_sorted, order_of, piece_of, sort_dealt
+from ddcli.engine.kernels.sort import DISORDERED, bits_of_pieces, is_sorted, order_of, piece_of, sort_distributed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 MANY: Final = 1 << 18
 """The number of rows of all sources below which this is no faster."""
 OPEN: Final = 1 << 11
-"""The largest number of pieces of all shards: each keeps a line of the cache open while rows are dealt."""
+"""The largest number of pieces of all shards: each keeps a line of the cache open while rows are distributed."""
 FEWEST: Final = 5
-"""The fewest bits by which a shard's rows are dealt: with fewer the pieces don't fit the cache."""
+"""The fewest bits by which a shard's rows are distributed: with fewer the pieces don't fit the cache."""
 LEADING: Final = 3
-"""The most lanes by whose bits rows are dealt."""
+"""The most lanes by whose bits rows are distributed."""
 NO_LANES = np.empty(0, np.int64)
 """The lanes, and the plan, by which a shard has one piece."""
 
@@ -123,18 +123,18 @@ def exchange_in_order(
     each(measure, range(len(filled)), rows)
     whole_plan = _plan(ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0), bits)
     kept = whole_plan[2] > 0
-    plan, dealt_by = np.ascontiguousarray(whole_plan[:, kept]).reshape(-1), np.array(leading)[kept].tolist()
+    plan, distributed_by = np.ascontiguousarray(whole_plan[:, kept]).reshape(-1), np.array(leading)[kept].tolist()
     pieces = 1 << bits
     counts = np.zeros((len(filled), shards * pieces), np.int64)
     which = [np.empty(len(m), np.uint32) for m in filled]
-    looked_at = list(dict.fromkeys((*dealt_by, *route)))
+    looked_at = list(dict.fromkeys((*distributed_by, *route)))
 
     def count(at: int) -> None:
         source, places = filled[at], looked_at
         if isinstance(source, PackedRows):
             source, places = source.matrix(looked_at), [*range(len(looked_at))]
         lane = dict(zip(looked_at, places, strict=True))
-        routed, first = (np.array([lane[each] for each in some], np.int64) for some in (route, dealt_by))
+        routed, first = (np.array([lane[each] for each in some], np.int64) for some in (route, distributed_by))
         count_pieces(source, routed, first, plan, shards, counts[at], which[at])
 
     each(count, range(len(filled)), rows)
@@ -155,12 +155,12 @@ def exchange_in_order(
 
     each(move, range(len(left)), rows)
     lanes = np.arange(by)
-    each(lambda shard: sort_dealt(parts[shard], starts[shard], lanes), range(shards), rows)
+    each(lambda shard: sort_distributed(parts[shard], starts[shard], lanes), range(shards), rows)
     return parts
 
 
 def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
-    """Return the plan by which rows are dealt by the leading bits of lanes of these ranges: for each lane its least value, the bits to drop, and the bits to keep."""
+    """Return the plan by which rows are distributed by the leading bits of lanes of these ranges: for each lane its least value, the bits to drop, and the bits to keep."""
     plan = np.zeros((3, len(least)), np.int64)
     for c, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
         width = (high - low).bit_length()
@@ -250,7 +250,7 @@ def exchange(
     return parts
 
 
-def dealt_packed(
+def distributed_packed(
     m: np.ndarray, lanes: Sequence[int], shards: int, taken: Sequence[int] | None = None
 ) -> list[PackedRows]:
     """Return the rows of each shard packed, in their order, with all lanes or those `taken`; a row's shard is that of its `lanes` as a key."""

@@ -246,7 +246,7 @@ def gather_keys(delta: np.ndarray, called: list[np.ndarray], keys: np.ndarray) -
 
 
 @kernel("MLLiLiVViiVVVLLLMMMV")
-def first_again(
+def reevaluate_first(
     delta: np.ndarray,
     called: list[np.ndarray],
     inputs: list[np.ndarray],

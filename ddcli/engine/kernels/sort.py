@@ -1,6 +1,6 @@
 """Sort rows by lanes, and consolidate: equal rows summed into one, zero diffs gone.
 
-Large matrices are first dealt into pieces by the leading bits of their lanes, whole rows at a time: all rows of a piece are before those of the next, and each piece is small
+Large matrices are first distributed into pieces by the leading bits of their lanes, whole rows at a time: all rows of a piece are before those of the next, and each piece is small
 enough to be sorted within the processor's cache (see `sort_rows`).
 """
 
@@ -202,7 +202,7 @@ def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
             raise overflow("+", out[0], m[-1 - count])
         return fitted(out, count)
     if owned and n > PIECE:
-        pieces = dealt_in_place(m, lanes)
+        pieces = distributed_in_place(m, lanes)
         return _in_pieces(m, pieces, lanes, m, 1)
     return _sorted(m, lanes, 1)
 
@@ -237,7 +237,7 @@ def sort_by(m: np.ndarray, lanes: Sequence[int], *, owned: bool = False) -> np.n
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
     by = np.array(lanes, np.int64)
     if owned and len(m) > PIECE and order_of(m, by) == DISORDERED:
-        pieces = dealt_in_place(m, by)
+        pieces = distributed_in_place(m, by)
         return _in_pieces(m, pieces, by, m, 0)
     return _ordered(m, by)
 
@@ -286,8 +286,8 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
     return _in_pieces(out, pieces, lanes, out, consolidating)
 
 
-def sort_dealt(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:
-    """Sort in place, by the given lanes, rows that were dealt into pieces: piece k is m[pieces[k] : pieces[k + 1]], and all of it before the next."""
+def sort_distributed(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:
+    """Sort in place, by the given lanes, rows that were distributed into pieces: piece k is m[pieces[k] : pieces[k + 1]], and all of it before the next."""
     _in_pieces(m, pieces, lanes, m, 0)
 
 
@@ -309,7 +309,7 @@ def _in_pieces(
         if k == OVERFLOW:
             raise overflow("+", out[0], (rows if rows.shape[0] else source)[scratch[0]])
         if k < last:
-            # A piece too large for the cache: its values spread over fewer bits, so it is dealt again by these. One whose rows
+            # A piece too large for the cache: its values spread over fewer bits, so it is distributed again by these. One whose rows
             # are all equal would never get smaller; it is sorted already, which is tested first.
             part = out[pieces[k] : pieces[k + 1]]
             piece = consolidate(part) if consolidating else _ordered(part, lanes)
@@ -321,14 +321,14 @@ def _in_pieces(
 
 
 TARGET: Final = 1 << 12  # rows a piece should have
-DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
+DISTRIBUTION_BITS: Final = 10  # most bits to distribute by: more open destinations than that thrash the cache
 
 
 @kernel("MVViVV")
 def partition(
     m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: np.ndarray, numbers: np.ndarray
 ) -> int:
-    """Plan the dealing of rows into pieces by their leading `bits`: where each piece starts, and the rows of the largest.
+    """Plan the distribution of rows into pieces by their leading `bits`: where each piece starts, and the rows of the largest.
 
     `plan` becomes, for each lane, its smallest value, then the bits to drop, then the bits to keep.
     """
@@ -354,7 +354,7 @@ def partition(
 
 @inline
 def piece_of(m: np.ndarray, i: int, lanes: np.ndarray, plan: np.ndarray) -> int:
-    """Return the piece that a row is dealt to."""
+    """Return the piece that a row is distributed to."""
     count = lanes.size
     piece: Any = 0
     for c in range(count):
@@ -394,7 +394,7 @@ def move_in_place(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, heads: np.
 
 
 def plan_pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the pieces begin into which many rows are dealt, with an end mark, and the plan of the dealing."""
+    """Return where the pieces begin into which many rows are distributed, with an end mark, and the plan of the distribution."""
     bits = bits_of_pieces(len(m))
     plan = np.empty(3 * lanes.size, np.int64)
     pieces = np.empty((1 << bits) + 1, np.int64)
@@ -402,7 +402,7 @@ def plan_pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return pieces, plan
 
 
-def dealt_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+def distributed_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     """Deal many rows into pieces where they lie; return where the pieces begin, with an end mark."""
     pieces, plan = plan_pieces(m, lanes)
     move_in_place(m, lanes, plan, pieces[:-1].copy(), pieces)
@@ -410,5 +410,5 @@ def dealt_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
 
 
 def bits_of_pieces(rows: int) -> int:
-    """Return the number of leading bits by which so many rows are dealt into pieces."""
-    return min((rows // TARGET).bit_length() + 1, DEAL_BITS)
+    """Return the number of leading bits by which so many rows are distributed into pieces."""
+    return min((rows // TARGET).bit_length() + 1, DISTRIBUTION_BITS)

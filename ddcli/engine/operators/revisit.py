@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.revisit import first_again
+from ddcli.engine.kernels.revisit import reevaluate_first
 from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.operators.sweep import Sweep, WholeGroups
 from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
@@ -101,7 +101,7 @@ class FewGroups:
         lower = interval.lower.as_time()
         if lower != self._since:
             self._since, self._bound = lower, np.array(lower, np.int64)
-        code = first_again(
+        code = reevaluate_first(
             delta,
             called,
             inputs,

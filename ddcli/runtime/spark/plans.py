@@ -132,7 +132,7 @@ class Spark(ABC):
             self._followed(tag, partitions, progress),
         ):
             frame = self.session.range(0, partitions[0], 1, partitions[0])
-            given: list[bytes] | None = _dealt(rows, partitions[0])
+            given: list[bytes] | None = _distributed(rows, partitions[0])
             for step, count in zip(steps, partitions, strict=True):
                 if given is None:
                     frame = frame.repartitionById(count, "shard").sortWithinPartitions("shard", "edge", "turn")
@@ -174,7 +174,7 @@ class Spark(ABC):
                 self.session.conf.set(name, value)
 
 
-def _dealt(rows: Sequence[Row], partitions: int) -> list[bytes]:
+def _distributed(rows: Sequence[Row], partitions: int) -> list[bytes]:
     """Return the pickled rows of each partition, in the order that a shuffle brings them in."""
     parts: list[list[Row]] = [[] for _ in range(partitions)]
     for row in sorted(rows, key=itemgetter(0, 1, 2)):

@@ -1,4 +1,4 @@
-"""Compaction of a shard's stored batches: the choice of batches to merge, and the merges, a part at a time; and the shards of an arrangement dealt anew.
+"""Compaction of a shard's stored batches: the choice of batches to merge, and the merges, a part at a time; and the shards of an arrangement distributed anew.
 
 A shard is a spine on disk. Its *runs* are sorted batches, oldest first, each at least `RATIO` times the size of the next once
 nothing is due; so a lookup asks few of them, and retracted rows are removed soon. A run is one file, or several of about `MOST` rows

@@ -471,7 +471,7 @@ def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], *, spread: bo
         return paired
     bits = max((right.size >> TOGETHER).bit_length(), 1)
     (ours, our_ends, our_places), (theirs, their_ends, their_places) = (
-        _dealt(side if spread else side * SPREAD, bits) for side in (left, right)
+        _distributed(side if spread else side * SPREAD, bits) for side in (left, right)
     )
     largest = int(np.diff(their_ends, prepend=0).max())
     firsts, slots = np.empty((2, 4 << largest.bit_length()), np.int64)
@@ -481,7 +481,7 @@ def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], *, spread: bo
     return found
 
 
-def _dealt(numbers: np.ndarray[Any, Any], bits: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _distributed(numbers: np.ndarray[Any, Any], bits: int) -> tuple[np.ndarray[Any, Any], ...]:
     """Return numbers in parts by their first bits, the end of each part, and the place of each number."""
     ends = np.zeros(1 << bits, np.int64)
     parts, places = np.empty((2, numbers.size), np.int64)

@@ -1,4 +1,4 @@
-"""The upkeep of a state between runs: its contents listed, its batches compacted or dealt to other shards, leavings removed.
+"""The upkeep of a state between runs: its contents listed, its batches compacted or distributed to other shards, leavings removed.
 
 Functions that only read take no lock: a manifest is replaced as a whole. `written` are the directories outside of the
 state that its pipeline writes to; if no pipeline is named, the logs of outputs that name this state as their owner.
@@ -253,14 +253,14 @@ def reshard_state(
                 if count == shards:
                     continue
                 say(f"resharding {name}: {count} -> {shards}")
-                dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
+                distributed: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
                 for shard in range(count):
                     layout, stored = stored_batches(directory, name, entry, shard, manifest.secret_bytes)
                     lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                     for batch in stored:
                         for at, made in repartition(batch, lanes, shard, count, shards):
-                            dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
-                arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+                            distributed[at].setdefault(shard, []).append(made.write(transaction, name, at))
+                arrangements[name] = replace(entry, shards=tuple(map(gathered, distributed)))
             if arrangements:
                 transaction.commit(replace(manifest, arrangements=manifest.arrangements | arrangements))
         assert state.manifest is not None
@@ -270,7 +270,7 @@ def reshard_state(
 def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: None) -> Manifest:
     """Hash the values of an open state under another secret, and commit that; return the manifest.
 
-    Files hold values, so nothing is computed again: rows are sorted anew, and dealt to the shards where they now belong. Takes memory
+    Files hold values, so nothing is computed again: rows are sorted anew, and distributed to the shards where they now belong. Takes memory
     for one file's rows. Readers in other pipelines continue where they were, as with `reshard_state`.
     """
     from ddcli.store.batch.compaction import gathered, rehashed
@@ -283,14 +283,14 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
         for name, entry in _hashed(manifest).items():
             say(f"sorting {name} anew")
             count = len(entry.shards)
-            dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
+            distributed: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
             for shard in range(count):
                 layout, stored = stored_batches(state.directory, name, entry, shard, secret)
                 lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                 for run, batch in enumerate(stored):
                     for at, made in rehashed(batch, lanes, count, run):
-                        dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
-            arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+                        distributed[at].setdefault(shard, []).append(made.write(transaction, name, at))
+            arrangements[name] = replace(entry, shards=tuple(map(gathered, distributed)))
         return transaction.commit(replace(manifest, arrangements=arrangements, secret=secret.hex()))
 
 

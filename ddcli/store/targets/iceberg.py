@@ -94,7 +94,7 @@ class IcebergTarget(FileTable):
             raise other_columns(self.place)
         if table.spec().fields:
             raise StateError(
-                "the table has partitions, and no rows are dealt to them",
+                "the table has partitions, and no rows are distributed to them",
                 place=self.place,
                 hint="remove the table: the next run rewrites it, without partitions",
             )
