@@ -80,8 +80,8 @@ def test_a_run_passes_the_stops_in_order(tmp_path):
         assert [stop for stop in way if stop not in passed] == []
 
 
-def test_every_room_is_on_the_page_in_the_order_of_imports():
-    table = PAGE[PAGE.index("| room | holds |") : PAGE.index("## The way of one update")]
+def test_every_package_is_on_the_page_in_the_order_of_imports():
+    table = PAGE[PAGE.index("| package | holds |") : PAGE.index("## The way of one update")]
     rows = [re.findall(r"`(\w+)`", row) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
     layers = [re.findall(r"\w+", layer) for layer in contract["layers"]]

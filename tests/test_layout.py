@@ -1,4 +1,4 @@
-"""The rooms of the house: each package names its files, and nothing lies flat that has a room."""
+"""The layout of the packages: each names its files, and no file lies outside of the package it belongs to."""
 
 import ast
 import importlib
@@ -40,9 +40,9 @@ def test_few_modules_lie_flat():
 
 
 def test_no_two_modules_import_each_other():
-    """No import leads back to where it began, whether it is done at once or in a function; for types alone it may within a room.
+    """No import leads back to where it began, whether it is done at once or in a function; for types alone it may within a package.
 
-    Rooms are the packages right below `ddcli`. A part may so name the type of the whole that it belongs to.
+    That is a package right below `ddcli`. A part may so name the type of the whole that it belongs to.
     """
     graph = _imports()
     try:
@@ -79,7 +79,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _imports() -> dict[str, set[str]]:
-    """Return the modules of the package, each with those that it imports anywhere in its text, but for its room's types."""
+    """Return the modules of the package, each with those that it imports anywhere in its text, but for its package's types."""
     modules = _modules()
 
     def module(name: str) -> str | None:
@@ -96,8 +96,8 @@ def _imports() -> dict[str, set[str]]:
             else:
                 assert not node.level, f"{name}:{node.lineno}: imports are absolute"
                 found = {module(f"{node.module}.{alias.name}") for alias in node.names}
-            room = {other for other in found if other and other.split(".")[:2] == name.split(".")[:2]}
-            graph[name] |= found - {name, None} - (room if for_types else set())
+            inside = {other for other in found if other and other.split(".")[:2] == name.split(".")[:2]}
+            graph[name] |= found - {name, None} - (inside if for_types else set())
     return graph
 
 
