@@ -353,11 +353,11 @@ def command(
     (pipeline,) = pipelines
     records = Records(pipeline, put)
 
-    standby = _watch_cache() if watch else None
+    watch_cache = _watch_cache() if watch else None
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
-        summary = run_one(pipeline, refresh=refreshed, rewrite=rewritten, ready=ready, standby=standby)
+        summary = run_one(pipeline, refresh=refreshed, rewrite=rewritten, ready=ready, watch_cache=watch_cache)
         refreshed, rewritten = None, frozenset()
         return summary
 
@@ -374,8 +374,8 @@ def command(
                 speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.operators)
 
     with ending(speaker, records, skips=skips):
-        if standby is not None:
-            stand(pipeline, state, standby, once, tell, speaker, records, skips=skips)
+        if watch_cache is not None:
+            watch_inputs(pipeline, state, watch_cache, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
 
@@ -480,10 +480,10 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
     return profile(explain(pipeline, state), summary)
 
 
-def stand(
+def watch_inputs(
     pipeline: Path,
     state: Path | None,
-    standby: WatchCache,
+    watch_cache: WatchCache,
     once: Callable[[Callable[[Path], bool]], RunSummary],
     tell: Callable[[RunSummary], None],
     speaker: MessagePrinter,
@@ -508,7 +508,7 @@ def stand(
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:
-        WatchLoop(pipeline, state, once, tell, refused, incomplete, standby).run()
+        WatchLoop(pipeline, state, once, tell, refused, incomplete, watch_cache).run()
     except Stopped as stopped:
         code = SIGNALLED + stopped.signal
         records.failed(stopped, code)

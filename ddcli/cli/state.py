@@ -27,7 +27,7 @@ from ddcli.cli.state_changes import (
     compact,
     directory_of,
     gc,
-    name_strangers,
+    name_foreign_files,
     on_a_state,
     release,
     reshard,
@@ -355,20 +355,20 @@ def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
       dd state verify pipelines/airborne.yaml
     """
     from ddcli.job.summary import size_of
-    from ddcli.store.state.removal import find_strangers
+    from ddcli.store.state.removal import find_foreign_files
     from ddcli.store.state.upkeep import verify as read
 
     directory = directory_of(pipeline, state)
     number, size, wrong = read(directory)
     if output == "json":
         bad = [{"file": error.place, "problem": error.problem, "hint": error.hint} for error in wrong]
-        strange = [str(path) for path in find_strangers(directory)]
+        strange = [str(path) for path in find_foreign_files(directory)]
         facts = {"manifest": number, "files": size.batches, "bytes": size.bytes, "bad": bad, "strange": strange}
         say(json_text(facts))
     else:
         for error in wrong:
             say(*error.lines(), err=True)
-        name_strangers(directory)
+        name_foreign_files(directory)
         files = f"{size.batches} {plural(size.batches, 'file')}"
         say(f"{files}, {size_of(size.bytes)}: {f'{len(wrong)} bad' if wrong else 'all as written'}")
     if wrong:

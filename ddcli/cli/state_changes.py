@@ -61,11 +61,11 @@ def places_of(pipeline: Path | None, state: Path | None) -> tuple[Path, list[Pat
     return given, None
 
 
-def name_strangers(directory: Path) -> None:
+def name_foreign_files(directory: Path) -> None:
     """Print a note on each file in a state that `dd` did not write."""
-    from ddcli.store.state.removal import find_strangers
+    from ddcli.store.state.removal import find_foreign_files
 
-    for path in find_strangers(directory):
+    for path in find_foreign_files(directory):
         say(f"{near(str(path))}: note: left alone, as `dd` did not write it", err=True)
 
 
@@ -138,7 +138,7 @@ def gc(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: s
       dd state gc pipelines/airborne.yaml
     """
     from ddcli.job.summary import size_of
-    from ddcli.store.state.removal import find_strangers
+    from ddcli.store.state.removal import find_foreign_files
     from ddcli.store.state.upkeep import collect_garbage
 
     directory, written = places_of(pipeline, state)
@@ -146,12 +146,12 @@ def gc(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output: s
     total = sum(size for _, size in removed)
     if output == "json":
         files = [{"file": str(path), "bytes": size} for path, size in removed]
-        strange = [str(path) for path in find_strangers(directory)]
+        strange = [str(path) for path in find_foreign_files(directory)]
         say(json_text({"removed": files, "bytes": total, "strange": strange}))
         return
     for path, _ in removed:
         say(near(str(path)))
-    name_strangers(directory)
+    name_foreign_files(directory)
     say(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
 
 

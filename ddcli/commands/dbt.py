@@ -124,11 +124,11 @@ PLAIN = {"limit": None, "fail_calc": "count(*)", "warn_if": "!= 0", "error_if": 
 
 def import_project(project: Path, target: Path) -> ImportedProject:
     """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be imported."""
-    return _DbtTakeover(read_manifest(project), project, target).run()
+    return _DbtImporter(read_manifest(project), project, target).run()
 
 
-class _DbtTakeover(ProjectImporter):
-    """The takeover of a dbt project."""
+class _DbtImporter(ProjectImporter):
+    """Imports a dbt project."""
 
     program = "dbt"
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ImportedProject:
-    """The result of a takeover: the text of the pipeline, the errors of the parts that were left out, and notes."""
+    """The result of an import: the text of the pipeline, the errors of the parts that were left out, and notes."""
 
     text: str = ""
     inputs: int = 0
@@ -46,7 +46,7 @@ class ImportedProject:
 
 
 class ProjectImporter(ABC):
-    """The takeover of a project. A subclass for each program converts inputs, models and tests."""
+    """Imports a project. A subclass for each program converts inputs, models and tests."""
 
     program: str
     """The program's name in `dd import`."""

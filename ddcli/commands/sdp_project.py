@@ -150,11 +150,11 @@ def import_sdp(project: Path, target: Path) -> ImportedProject:
         found, wrong = read_definitions(file, text_of(path))
         definitions += found
         errors += wrong
-    return _SparkTakeover(spec, definitions, errors, target).run()
+    return _SparkImporter(spec, definitions, errors, target).run()
 
 
-class _SparkTakeover(ProjectImporter):
-    """The takeover of a project of Spark's declarative pipelines."""
+class _SparkImporter(ProjectImporter):
+    """Imports a project of Spark's declarative pipelines."""
 
     program = "sdp"
     of_duckdb = False

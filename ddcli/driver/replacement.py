@@ -446,7 +446,7 @@ def may_emit_ahead(request: Request, manifest: Manifest, graph: PhysicalGraph) -
         len(manifest.upper) == len(manifest.cache["time"]) == 1
         and (seen is None or not Frontier(manifest.upper).less_equal(seen))
         and not manifest.exports
-        and request.asked.standby is None
+        and request.asked.watch_cache is None
         and not any(isinstance(node, Delay) for node in graph.nodes)
         and not kept_past(request.spec, graph, list(find_time(manifest).values()))
     )

@@ -99,7 +99,7 @@ def run(path: Path | str, options: RunOptions) -> RunSummary:
 
 def _run(request: Request, pipeline: Path, options: RunOptions, started: float, began: datetime) -> RunSummary:
     """Run a request, as `run` does; its tables of Spark have a session."""
-    standby, reopen = options.standby, options.reopen
+    watch_cache, reopen = options.watch_cache, options.reopen
     manifest = newest_of(request)
     request = _with_corrections(request, manifest, options)
     if (
@@ -133,7 +133,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
                     return idle_summary(request, opened.manifest)
             record = partial(_record, opened, request, began, started)
             summary = _commit(request, opened, options.if_locked, record, found)
-    if summary.changed or standby is None:
+    if summary.changed or watch_cache is None:
         for name, note in left.items():
             request.asked.say(f"inputs.{name}: {note}")
     return summary
@@ -154,13 +154,13 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
     resources = request.asked.resources.limited(options.memory, options.workers, engine, place)
     Workers.most = resources.workers
     refuse_code(request.spec, no_code=options.no_code)
-    if options.standby is not None:
-        resources = replace(resources, memory=options.standby.left(resources.memory))
+    if options.watch_cache is not None:
+        resources = replace(resources, memory=options.watch_cache.left(resources.memory))
     request = request.asking(
         resources=resources,
         ready=options.ready,
         progress=options.progress,
-        standby=options.standby,
+        watch_cache=options.watch_cache,
         budget=run_budget(request.spec.budget, options.budget or {}),
     )
     refreshes = options.refresh is not None
@@ -308,7 +308,7 @@ def open_state(request: Request, if_locked: IfLocked, before: Manifest | None) -
 
     `before` is its newest manifest, as it was read without the lock.
     """
-    clean = request.asked.standby.clean(request.state) if request.asked.standby else None
+    clean = request.asked.watch_cache.clean(request.state) if request.asked.watch_cache else None
     with State.open(
         request.state,
         request.outputs,

@@ -181,8 +181,8 @@ class SingleRun(DataflowRun):
             return self._summary(done, read)
         if self.request.asked.claims:
             self._claim_logs(done.manifest)
-        if self._held and self.request.asked.standby:
-            self.request.asked.standby.keep(self.request.state, done.manifest, self._held)
+        if self._held and self.request.asked.watch_cache:
+            self.request.asked.watch_cache.keep(self.request.state, done.manifest, self._held)
         if self.manifest is None:
             self.planning.keep(done.manifest.cache["plan"]["generations"])
         return self._summary(done, read)
@@ -200,8 +200,10 @@ class SingleRun(DataflowRun):
                 request.asked.say(f"inputs.{name}: {reader.pinned.note}; later files {later}")
         cut, spread = self._take()
         held = None
-        if request.asked.standby and self.state is not None:
-            held = request.asked.standby.take(request.state, self.manifest, self.secret, request.asked.resources.memory)
+        if request.asked.watch_cache and self.state is not None:
+            held = request.asked.watch_cache.take(
+                request.state, self.manifest, self.secret, request.asked.resources.memory
+            )
             held = held if not spread and cut.room is None else None
         self._held = held
         pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)

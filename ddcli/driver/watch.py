@@ -29,7 +29,7 @@ from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.tables.input_path import places_of
-from ddcli.store.tables.inventory import glimpse
+from ddcli.store.tables.inventory import take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ class WatchLoop:
     result, once a signal can't interrupt the round any more.
 
     `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
-    each file that is not whole, once. `standby` has the leftovers of rounds, and the last look at the inputs. After a ProcessError the next round
+    each file that is not whole, once. `watch_cache` has the leftovers of rounds, and the last look at the inputs. After a ProcessError the next round
     is that of a new process, in place of this one.
     """
 
@@ -80,7 +80,7 @@ class WatchLoop:
     done: Callable[[RunSummary], None]
     refused: Callable[[DdError], None]
     waiting: Callable[[Path], None]
-    standby: WatchCache = field(default_factory=WatchCache)
+    watch_cache: WatchCache = field(default_factory=WatchCache)
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
     _spent: bool = False
@@ -174,8 +174,8 @@ class WatchLoop:
 
     def _look(self, request: Request) -> Look:
         """Return the state of the inputs; the next round takes them as they are now."""
-        self.standby.glimpses.clear()
-        return look(self.pipeline, request, self.standby.glimpses)
+        self.watch_cache.listings.clear()
+        return look(self.pipeline, request, self.watch_cache.listings)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -256,10 +256,10 @@ def watched(request: Request) -> list[Path]:
     return [*(path if path.is_dir() else path.parent for path in (*tables, *files)), *states]
 
 
-def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], ListingSnapshot] | None = None) -> Look:
+def look(pipeline: Path, request: Request, listings: dict[tuple[str, Path], ListingSnapshot] | None = None) -> Look:
     """Return a look at the inputs, the pipeline file and the imported states; it differs from the one before if one of them has changed.
 
-    `glimpses` receives the listing of each input in files.
+    `listings` receives the listing of each input in files.
     """
     found: set[tuple[Any, ...]] = {_stamp(path) for path in (pipeline, *request.included)}
     for given in request.spec.inputs.values():
@@ -276,13 +276,13 @@ def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], List
             continue
         root = locate(request.base, given.path.value)
         found.add(_stamp(root / PROGRESS))
-        glimpsed = glimpse(given.path.value, request.base)
-        if glimpsed is None:
+        snapshot = take_snapshot(given.path.value, request.base)
+        if snapshot is None:
             continue
-        place = str(glimpsed.root)
-        found.update((place, file.path, file.size, file.mtime_ns) for file in glimpsed.files)
-        if glimpses is not None:
-            glimpses[given.path.value, request.base] = glimpsed
+        place = str(snapshot.root)
+        found.update((place, file.path, file.size, file.mtime_ns) for file in snapshot.files)
+        if listings is not None:
+            listings[given.path.value, request.base] = snapshot
     return frozenset(found)
 
 

@@ -1,7 +1,7 @@
 """Series to memory and back through the Arrow C data interface, without pyarrow (whose import costs 0.15 s).
 
 polars hands out a series as a stream of chunks and takes one back as an array, both in PyCapsules. Nothing is copied
-in either direction. A reader of memory that it does not own keeps the owner alive: `Chunk` for memory that polars lends us, `lend`
+in either direction. A reader of memory that it does not own keeps the owner alive: `Chunk` for memory that polars lends us, `export_buffers`
 for memory that we lend to polars. See https://arrow.apache.org/docs/format/CDataInterface.html.
 
 polars returns memory in any thread and at any moment, even while Python releases a series because an exception passes. Python code that
@@ -92,16 +92,16 @@ def _make() -> Functions:
     return Functions(found["array_came_back"], found["schema_came_back"], notes)
 
 
-def lend(kept: object) -> int:
+def export_buffers(kept: object) -> int:
     """Keep an object until the array comes back whose `private_data` is the number that this returns."""
-    take_back()
+    release_returned()
     note = ctypes.c_int64()
     address = ctypes.addressof(note)
     _lent[address] = note, kept
     return address
 
 
-def take_back() -> None:
+def release_returned() -> None:
     """Release the objects whose arrays came back."""
     address = _made[0].all_notes() if _made else None
     while address:
@@ -272,7 +272,7 @@ def to_series(
     schema = _Schema(format=encoded, name=b"", flags=NULLABLE, release=machine.schema_came_back)
     array = _Array(length=length, n_buffers=len(addresses), buffers=addresses, release=machine.array_came_back)
     array.null_count = 0 if nulls is None else int(nulls.sum())
-    note = array.private_data = lend((encoded, validity, buffers, addresses))
+    note = array.private_data = export_buffers((encoded, validity, buffers, addresses))
     try:
         return pl.Series(_Offer(schema, array))
     finally:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ddcli.engine import kernels
-from ddcli.engine.arrow import take_back
+from ddcli.engine.arrow import release_returned
 from ddcli.engine.heap import BufferPool, give_back
 from ddcli.engine.operators.base import Delta, TakenLanes, summed
 from ddcli.engine.schedule import Schedule
@@ -96,10 +96,10 @@ class MemoryStore:
         if self._heap is None:
             if self._emitted >= MANY:
                 self._emitted = 0
-                take_back()
+                release_returned()
                 give_back()
         elif item.action == "stage" and not item.path:
-            take_back()
+            release_returned()
             self._heap.give_back()
 
     # --- stages ---------------------------------------------------------------------------------------------------

@@ -138,11 +138,11 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
     the frontier, all at or after m, is at or before it.
     """
     moved = matrix.copy()
-    settle(times_of(moved, nt), frontier)
+    advance_to_closed(times_of(moved, nt), frontier)
     return kernels.consolidate(moved)
 
 
-def settle(times: np.ndarray, frontier: Frontier) -> None:
+def advance_to_closed(times: np.ndarray, frontier: Frontier) -> None:
     """Advance times, closed or advanced to `frontier`, to the closed times that stand for theirs in `as_of`, in place."""
     meet = np.array(frontier.as_time(), np.int64)
     np.copyto(times, np.where(meet == LEAST, LEAST, meet - (meet != LEAST)), where=times <= meet)

@@ -19,7 +19,7 @@ from ddcli.store.files.access import fs, real
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
-from ddcli.store.tables.inventory import glimpse, list_input, moved
+from ddcli.store.tables.inventory import list_input, moved, take_snapshot
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import parse_time
 
@@ -161,7 +161,7 @@ def _moved(request: Request, given: InputSpec, entry: InputEntry) -> list[tuple[
     from ddcli.job.inputs import renaming
 
     may_rename = renaming(given, entry.files)
-    seen = glimpse(given.path.value, request.base) if may_rename is not None else None
+    seen = take_snapshot(given.path.value, request.base) if may_rename is not None else None
     return [] if may_rename is None or seen is None else moved(seen.root, seen.files, entry.files, may_rename)
 
 

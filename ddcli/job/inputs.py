@@ -21,7 +21,7 @@ from ddcli.store.log.progress import PROGRESS, read_owned, tags_from
 from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.input_path import named_by, partition_of
-from ddcli.store.tables.inventory import NEVER, ChangeRules, glimpse, list_input, moved
+from ddcli.store.tables.inventory import NEVER, ChangeRules, list_input, moved, take_snapshot
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import SECONDS, format_frontier, parse_until
 
@@ -180,8 +180,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         consumed = _withdrawn(consumed, gone) if gone else consumed
         # A watch has listed the files before the progress was read, which may count files that have come since.
         seen = (
-            request.asked.standby.glimpsed(given.path.value, request.base)
-            if request.asked.standby and progress is None
+            request.asked.watch_cache.listing(given.path.value, request.base)
+            if request.asked.watch_cache and progress is None
             else None
         )
         listing = list_input(
@@ -190,7 +190,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             consumed,
             change_rules(given, request.clock.now, consumed, written=progress is not None, begins=begins),
             emptied=entry is not None and not entry.files,
-            glimpsed=seen,
+            snapshot=seen,
         )
         if added := request.decided.added.get(name):
             known = {each.key for each in (*listing.files, *listing.withdrawn)}
@@ -245,7 +245,7 @@ def keeps_gone_files(given: InputSpec) -> bool:
 
 def _gone(given: InputSpec, base: Path, consumed: Iterable[InputFile]) -> list[InputFile]:
     """Return the files taken in of an input that are gone, without those that have another name now."""
-    files, seen = tuple(consumed), glimpse(given.path.value, base)
+    files, seen = tuple(consumed), take_snapshot(given.path.value, base)
     there = {file.path for file in seen.files} if seen is not None else set[str]()
     others = (file.withdrawn or file.archived or file.forgotten for file in files)
     gone = [file for file, apart in zip(files, others, strict=True) if not apart and file.path not in there]

@@ -45,7 +45,7 @@ SHARE = 16
 class WatchCache:
     """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
 
-    glimpses: dict[tuple[str, Path], ListingSnapshot] = field(default_factory=dict)
+    listings: dict[tuple[str, Path], ListingSnapshot] = field(default_factory=dict)
     """The look at each input that found the round worth while, by its path and the directory that this is relative to."""
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
@@ -54,9 +54,9 @@ class WatchCache:
         """Return the part of a round's memory that kept batches don't take."""
         return memory - memory // SHARE
 
-    def glimpsed(self, path: str, base: Path) -> ListingSnapshot | None:
+    def listing(self, path: str, base: Path) -> ListingSnapshot | None:
         """Return the look at an input, once: a second caller wants the files as they are by then."""
-        return self.glimpses.pop((path, base), None)
+        return self.listings.pop((path, base), None)
 
     def clean(self, state: Path) -> int | None:
         """Return the number of the commit after which the last round left nothing behind in a state; None if no round did."""
@@ -188,7 +188,7 @@ class RunOptions:
     """The test whether a new file may be read now."""
     progress: Progress = SILENT
     """The receiver of the run's progress."""
-    standby: WatchCache | None = None
+    watch_cache: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
     now: str | None = None
     """The time of new rows under the clock of arrivals, a timestamp in UTC after that of the last run; default: the present time."""

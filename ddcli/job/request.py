@@ -106,7 +106,7 @@ class CallOptions:
     """The receiver of the run's progress."""
     ready: Callable[[Path], bool] | None = None
     """The test whether a new file may be taken in now; None: all are."""
-    standby: WatchCache | None = None
+    watch_cache: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
     claims: bool = True
     """True: states whose logs the run reads keep the updates that it lacks. False for a state that is removed at the end of its command."""

@@ -34,7 +34,7 @@ from ddcli.plan.optimizer.pushdown import (
     side_name,
     sides,
 )
-from ddcli.plan.optimizer.sharing import Share, by_conditions, chosen_wholes, kept_whole, sides_above
+from ddcli.plan.optimizer.sharing import Share, by_conditions, choose_shared_sides, sides_above, with_shared_sides
 from ddcli.plan.physical import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def push_filters_down(graph: Graph, choices: Generation) -> Rewritten:
 
 def share_sides(graph: Graph, choices: Generation) -> Rewritten:
     """Move filters above joins whose sides are kept whole."""
-    return kept_whole(graph, choices.wholes, side_place) if choices.wholes else as_written(graph)
+    return with_shared_sides(graph, choices.wholes, side_place) if choices.wholes else as_written(graph)
 
 
 Pass = Callable[["Graph", "Generation"], Rewritten]
@@ -168,7 +168,9 @@ class Generation:
         known = cls(*old, several, joins, partners=partners, crossed=crossed)
         wholes = None
         if several is not None and (before is None or before.wholes is not None):
-            wholes = chosen_wholes(known.moved(written).graph, before.wholes if before else None, share, side_place)
+            wholes = choose_shared_sides(
+                known.moved(written).graph, before.wholes if before else None, share, side_place
+            )
             known = replace(known, wholes=wholes, _moved={}, _lowerings={})
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))

@@ -400,7 +400,7 @@ class OutputWriter:
         directory, whole = self.request.outputs[name], self._path(name)
         files: list[FileEntry] = []
         before = list(known.files) if known else []
-        waiting = self._commit.take_back(whole) if name in self._files and before else None
+        waiting = self._commit.withdraw_file(whole) if name in self._files and before else None
         each = [(old, lower, upper, not at) for group, lower, upper in spans(before) for at, old in enumerate(group)]
         for old, lower, upper, first in each:
             place, own = directory / old.name, first and has_times(lower, upper)

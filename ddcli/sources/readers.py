@@ -20,7 +20,7 @@ import polars as pl
 
 from ddcli.dataclass import frozen
 from ddcli.engine.lanes import Columns, Layout, encode
-from ddcli.engine.rounds import as_of, settle, times_of
+from ddcli.engine.rounds import advance_to_closed, as_of, times_of
 from ddcli.engine.times import Frontier, join, up_to
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
@@ -460,7 +460,7 @@ class Settled:
         if not isinstance(found, Columns):
             return as_of(found, self.frontier, self.nt)
         tail = found.tail.copy()
-        settle(times_of(tail, self.nt), self.frontier)
+        advance_to_closed(times_of(tail, self.nt), self.frontier)
         return found._replace(tail=tail)
 
 

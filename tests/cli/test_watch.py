@@ -231,24 +231,24 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
 
 def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
     """But one whose progress speaks of files that came since; and nobody else lists what is not there any more."""
-    pipeline, standby = orders.folder / "orders.yaml", WatchCache()
-    request = read_request(pipeline).asking(standby=standby)
+    pipeline, watch_cache = orders.folder / "orders.yaml", WatchCache()
+    request = read_request(pipeline).asking(watch_cache=watch_cache)
 
     def listed():
         return {file.path for file in find_inputs(request, None)["orders"].listing.new}
 
     known = listed()
-    look(pipeline, request, standby.glimpses)
+    look(pipeline, request, watch_cache.listings)
     arrive(orders, "orders/2.parquet", ("north", 1, 3, 1))
     assert listed() == known
     assert listed() == known | {"2.parquet"}, "it was for one round"
-    look(pipeline, request, standby.glimpses)
+    look(pipeline, request, watch_cache.listings)
     arrive(orders, "orders/3.parquet", ("north", 1, 3, 1))
     (orders.folder / "orders/_progress.json").write_bytes(progress_bytes(((4,),)))
     assert listed() == known | {"2.parquet", "3.parquet"}, "its progress is newer than what was seen"
     (orders.folder / "orders/_progress.json").unlink()
     arrive(orders, "orders/updates-3-4.parquet", ("north", 1, 3, 1))
-    look(pipeline, request, standby.glimpses)
+    look(pipeline, request, watch_cache.listings)
     (orders.folder / "orders/updates-3-4.parquet").unlink()
     assert listed() == known | {"2.parquet", "3.parquet"}, "a log may be summed up meanwhile"
 

@@ -54,7 +54,7 @@ class Watched:
         root.mkdir()
         self.path.write_text(case.text, encoding="utf-8")
         self.state = root / ".dd/judged"
-        self.standby = WatchCache()
+        self.watch_cache = WatchCache()
         self.happened = []
 
     def arrive(self, number):
@@ -66,7 +66,7 @@ class Watched:
     def run(self, *, keeping=True):
         """Do a run, return how it ended."""
         try:
-            run(self.path, until=self.until, **({"standby": self.standby} if keeping else {}))
+            run(self.path, until=self.until, **({"watch_cache": self.watch_cache} if keeping else {}))
         except DdError as error:
             return [type(error).__name__, *(line.replace(str(self.root), "") for line in error.lines())]
         return None
@@ -206,8 +206,8 @@ def test_rounds_write_what_separate_runs_write(case, seed):
 
 def sometimes(seed):
     """Return what chooses for each run whether it is a round of one watch, or somebody else's."""
-    chance, standby = random.Random(seed), WatchCache()
-    return lambda: {"standby": standby} if chance.random() < 0.8 else {}
+    chance, watch_cache = random.Random(seed), WatchCache()
+    return lambda: {"watch_cache": watch_cache} if chance.random() < 0.8 else {}
 
 
 @SEARCH

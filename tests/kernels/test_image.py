@@ -53,9 +53,9 @@ for target in json.loads(sys.argv[2]):
     registry.reset()
     found.append(kernels.shard_of(np.array([[3], [5], [8]]), 1, 1 << 20).tolist())
 words = (ctypes.c_int64 * 10)()
-words[9] = arrow.lend("kept")
+words[9] = arrow.export_buffers("kept")
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctypes.addressof(words))
-arrow.take_back()
+arrow.release_returned()
 found.append(len(arrow._lent))
 try:
     cache.addresses(text_syntax.csv_is_sound.full_name)

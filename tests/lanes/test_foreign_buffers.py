@@ -37,13 +37,13 @@ def from_a_generator():
     except ValueError as error:
         return str(error)
 
-print(caught(), from_a_generator(), (arrow.take_back(), len(arrow._lent))[1])
+print(caught(), from_a_generator(), (arrow.release_returned(), len(arrow._lent))[1])
 """
 
 
 def outstanding() -> int:
     """Return the number of arrays that are lent."""
-    arrow.take_back()
+    arrow.release_returned()
     return len(arrow._lent)
 
 

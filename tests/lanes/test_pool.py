@@ -310,7 +310,7 @@ def test_the_view_of_a_null_may_be_anything() -> None:
 
 def outstanding() -> int:
     """Return the number of arrays that are lent."""
-    arrow.take_back()
+    arrow.release_returned()
     return len(arrow._lent)
 
 

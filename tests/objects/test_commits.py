@@ -344,7 +344,7 @@ def test_a_file_that_is_taken_back_has_been_written(place, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(ObjectPath, "_errors", delayed.errors())
             transaction.add_output(place / "out/updates-0-1.parquet", b"rows")
-            assert transaction.take_back(place / "out/updates-0-1.parquet").read_bytes() == b"rows"
+            assert transaction.withdraw_file(place / "out/updates-0-1.parquet").read_bytes() == b"rows"
 
 
 def paths(state):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def everything() -> list[str]:
     """Return the names of all that has code to compile: kernels, and a module."""
-    lending = importlib.import_module("ddcli.engine.arrow")
-    return [*every_kernel("ddcli.engine.kernels"), lending.__name__]
+    buffers = importlib.import_module("ddcli.engine.arrow")
+    return [*every_kernel("ddcli.engine.kernels"), buffers.__name__]
 
 
 def load_up(folder: Path, names: Sequence[str], wanted: Sequence[str]) -> None:

@@ -64,7 +64,7 @@ class JoinSide:
 
 Share = Callable[["JoinSide"], float]
 """Returns the share of a collection's rows that a side of it is expected to have."""
-Wholes = dict[str, dict[str, bool]]
+SharedSides = dict[str, dict[str, bool]]
 """The collections that are kept whole, each by a key: by the identities of their sides, whether the side's filter is applied above the join."""
 
 
@@ -89,7 +89,9 @@ def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
     return bool(filtered) and kept_rows(sides, share) >= OFTEN
 
 
-def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
+def choose_shared_sides(
+    graph: Graph, before: SharedSides | None, share: Share, name: Callable[[JoinSide], str]
+) -> SharedSides:
     """Return the join inputs to arrange without their filters, so that joins share them, by the names of collection and key. An earlier choice, `before`, is kept.
 
     A collection may be the join of two that are kept so. So the choice is repeated until it finds no more.
@@ -97,9 +99,9 @@ def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Calla
     found = {*(before or ())}
     while True:
         sides: dict[str, list[JoinSide]] = {}
-        answers: Wholes = {}
+        answers: SharedSides = {}
 
-        def above(side: JoinSide, sides: dict[str, list[JoinSide]] = sides, answers: Wholes = answers) -> bool:
+        def above(side: JoinSide, sides: dict[str, list[JoinSide]] = sides, answers: SharedSides = answers) -> bool:
             at = name(side)
             sides.setdefault(at, []).append(side)
             if at in found:
@@ -114,12 +116,12 @@ def chosen_wholes(graph: Graph, before: Wholes | None, share: Share, name: Calla
         found.update(more)
 
 
-def kept_whole(graph: Graph, wholes: Wholes, name: Callable[[JoinSide], str]) -> Rewritten:
+def with_shared_sides(graph: Graph, wholes: SharedSides, name: Callable[[JoinSide], str]) -> Rewritten:
     """Return a graph with the filters of sides above their joins, if their collection is kept whole."""
     return _with_filters(graph, lambda side: _is_above(wholes.get(name(side)), side))
 
 
-def sides_above(graph: Graph, wholes: Wholes, name: Callable[[JoinSide], str]) -> list[list[JoinSide]]:
+def sides_above(graph: Graph, wholes: SharedSides, name: Callable[[JoinSide], str]) -> list[list[JoinSide]]:
     """Return the sides of joins that read a collection which is kept whole, by collection and key."""
     found: dict[str, list[JoinSide]] = {}
 

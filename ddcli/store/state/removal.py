@@ -108,7 +108,7 @@ STATE: Layout = [
 STATE.append((_either(BRANCHES), [(BRANCH, [*STATE])]))
 
 
-def find_strangers(directory: Path) -> list[Path]:
+def find_foreign_files(directory: Path) -> list[Path]:
     """Return the files and directories of a state's directory that have no name of ours, in order; a directory without those inside it."""
     if not fs(directory).has_directories:
         depth = len(directory.parts)
@@ -201,7 +201,7 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
     """
     directory = real(directory)
     named = {real(path) for path, _ in output_files(directory, manifest)} if manifest else set()
-    found, left = {}, find_strangers(directory)
+    found, left = {}, find_foreign_files(directory)
     for name, path in outputs.items():
         place = real(path)
         if place.is_relative_to(directory):  # its files are among the state's

@@ -211,7 +211,7 @@ class Transaction:
         one_by_one(lambda path: self._files.link(waiting[path], path), list(waiting))
         self.adopt_folder(list(waiting), folder)
 
-    def take_back(self, path: Path) -> Path:
+    def withdraw_file(self, path: Path) -> Path:
         """Return the temporary file of a file that was added, and is not to appear after all: the caller reads and removes it."""
         self._pending.finish()
         waiting = next(source for source, target in self._outputs if target == path)

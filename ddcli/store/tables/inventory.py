@@ -80,12 +80,12 @@ def list_input(
     rules: ChangeRules = REFUSED,
     *,
     emptied: bool = False,
-    glimpsed: ListingSnapshot | None = None,
+    snapshot: ListingSnapshot | None = None,
     refused: list[tuple[InputFile, InputError]] | None = None,
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
-    Without `consumed` nobody will remember the files. Those that were `glimpsed` just now are not listed again, unless it is a log that may be summed up meanwhile.
+    Without `consumed` nobody will remember the files. Those in the `snapshot`, which was taken just now, are not listed again, unless it is a log that may be summed up meanwhile.
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
@@ -98,8 +98,8 @@ def list_input(
     try:
         passed: list[PassedOver] = []
         try:
-            if glimpsed is not None and not _is_written(glimpsed.files):
-                root, found, passed = glimpsed.root, glimpsed.files, [*glimpsed.passed]
+            if snapshot is not None and not _is_written(snapshot.files):
+                root, found, passed = snapshot.root, snapshot.files, [*snapshot.passed]
             else:
                 root, found = _settled(path, base, passed)
         except NothingFound:
@@ -159,10 +159,10 @@ def _is_written(found: Iterable[InputFile]) -> bool:
 
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
     """Return the archived files of an input that are still in it, each with its path there."""
-    glimpsed = glimpse(path, base)
-    if glimpsed is None:
+    snapshot = take_snapshot(path, base)
+    if snapshot is None:
         return []
-    root, found, _ = glimpsed
+    root, found, _ = snapshot
     names = _by_path(file for file in consumed if file.archived and not file.withdrawn)
     try:
         each = [(taken_again(root, base, file, names.get(file.path, ())), root / file.path) for file in found]
@@ -171,7 +171,7 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
     return [(file, place) for file, place in each if file is not None]
 
 
-def glimpse(path: str, base: Path) -> ListingSnapshot | None:
+def take_snapshot(path: str, base: Path) -> ListingSnapshot | None:
     """Return an input's directory and its files, by their names, sizes and times; None if it does not exist."""
     passed: list[PassedOver] = []
     try:
