@@ -194,41 +194,45 @@ class Records:
 
 @contextmanager
 def ending(speaker: MessagePrinter, records: Records, *, skips: bool) -> Iterator[None]:
-    """Report and record the end of the run in the block."""
+    """Report and record the end of the run in the block; with JSON on stderr, exit. Else the command line reports an error as text."""
     try:
         yield
     except click.exceptions.Exit:
         raise
-    except LockedError as error:
-        if skips:
+    except (Exception, KeyboardInterrupt) as error:
+        if skips and isinstance(error, LockedError):
             skipped(speaker, records, error)
             return
-        ended(speaker, records, error, error.exit_code)
-        raise
-    except DdError as error:
-        ended(speaker, records, error, error.exit_code)
-        raise
-    except KeyboardInterrupt as error:
-        ended(speaker, records, error, INTERRUPTED)
-        raise
-    except Exception as error:
-        ended(speaker, records, error, BUG)
+        code = code_of(error)
+        records.failed(error, code)
+        speaker.annotate(error)
+        if speaker.form == "json":
+            speaker.error(error, code)
+            raise click.exceptions.Exit(code) from None
         raise
 
 
-def skipped(speaker: MessagePrinter, records: Records, error: DdError) -> None:
-    """Record and report that the run was skipped, as another holds the state."""
+def code_of(error: BaseException) -> int:
+    """Return the exit code of a run that ends with an error."""
+    if isinstance(error, DdError):
+        return error.exit_code
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else BUG
+
+
+def skipped(speaker: MessagePrinter, records: Records, error: DdError, place: str = "") -> None:
+    """Record and report that the run was skipped, as another holds the state; `place` is where, if there are several."""
     records.skipped(error.problem)
-    speaker.say(f"skipped: {error.problem}", "skipped")
+    speaker.say(f"{place}skipped: {error.problem}", "skipped")
 
 
-def ended(speaker: MessagePrinter, records: Records, error: BaseException, code: int) -> None:
-    """Record the failure of a run; with JSON on stderr, report it and exit. Else the command line reports it as text."""
-    records.failed(error, code)
+def refused(speaker: MessagePrinter, records: Records, error: DdError, *, skips: bool) -> None:
+    """Record and report the failure of a run that others follow."""
+    if skips and isinstance(error, LockedError):
+        skipped(speaker, records, error)
+        return
+    records.failed(error, error.exit_code)
     speaker.annotate(error)
-    if speaker.form == "json":
-        speaker.error(error, code)
-        raise click.exceptions.Exit(code) from None
+    speaker.error(error, error.exit_code)
 
 
 def put_file(path: Path | None, tree: dict[str, Any]) -> None:

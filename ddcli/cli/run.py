@@ -30,7 +30,7 @@ from ddcli.cli.arguments import (
     added_files,
     budget,
 )
-from ddcli.errors import CheckError, CheckErrors, LockedError, UsageError
+from ddcli.errors import CheckError, CheckErrors, UsageError
 from ddcli.screen import columns, json_text, near, say
 from ddcli.spec.file import AT, file_at
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
     from ddcli.cli.messages import MessagePrinter, Records
     from ddcli.engine.counts import Progress
-    from ddcli.errors import DdError
-    from ddcli.job.options import Engine, WatchCache
+    from ddcli.job.options import WatchCache
     from ddcli.job.summary import RunSummary
     from ddcli.render.text import Profile
     from ddcli.store.files.lock import IfLocked
@@ -215,19 +214,11 @@ def command(
     scenarios: Path | None,
     state: Path | None,
     dry_run: bool,
-    apply: bool,
     full_refresh: tuple[str, ...],
     rewrite: tuple[str, ...],
     memory: int | None,
-    workers: int | None,
-    engine: Engine,
-    master: str | None,
-    remote: str | None,
-    conf: dict[str, str],
     if_locked: IfLocked,
-    budget: dict[str, str],
     accept: tuple[str, ...],
-    reason: str | None,
     no_code: bool,
     watch: bool,
     quiet: bool,
@@ -239,7 +230,7 @@ def command(
     metrics_file: Path | None,
     openlineage: str | None,
     output: str,
-    cache_dir: Path | None,
+    **given: Any,
 ) -> None:
     """Bring the outputs of PIPELINE up to date. Several pipelines run in order, each after those that it reads from.
 
@@ -285,6 +276,7 @@ def command(
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
     from ddcli.engine.heap import keep_freed_memory
+    from ddcli.job.options import WatchCache
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}
     if watch and any(unfit.values()):
@@ -318,19 +310,11 @@ def command(
         state=state,
         until=until,
         dry_run=dry_run,
-        apply=apply,
         memory=memory,
-        workers=workers,
-        engine=engine,
-        master=master,
-        remote=remote,
-        conf=conf,
         if_locked=if_locked,
-        budget=budget,
         accept=accept,
-        reason=reason,
         no_code=no_code,
-        cache_dir=cache_dir,
+        **given,
         **changes,
         say=speaker.say,
         progress=live or SILENT,
@@ -342,8 +326,10 @@ def command(
         run_one = emitting(run_one, openlineage, partial(speaker.say, event="openlineage", level="warning"))
     run_one = _reporting_checks(run_one, state, json=output == "json" and not several)
     skips = if_locked == "skip"
-    put = _reports(summary_file, metrics_file, junit, state)
-    run_one, put = (run_one, put) if dry_run else _telemetry(run_one, put, state, speaker, live or SILENT)
+    reports = _reports(summary_file, metrics_file, junit, state)
+    if not dry_run and _names_a_receiver("OTEL_EXPORTER_OTLP_"):
+        run_one = _telemetry(run_one, reports, state, speaker, live or SILENT)
+    put = partial(_put, reports)
     if several:
         from ddcli.cli.run_several import run_several
 
@@ -351,9 +337,7 @@ def command(
         run_several(pipelines, select, each, speaker, put, json=output == "json", verbose=verbose, skips=skips)
         return
     (pipeline,) = pipelines
-    records = Records(pipeline, put)
-
-    watch_cache = _watch_cache() if watch else None
+    records, watch_cache = Records(pipeline, put), WatchCache() if watch else None
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
@@ -396,13 +380,6 @@ def _of_branch(
     return pipelines, {"added": added_files(added), "withdraw": withdraw, "strict": True, "joint": True}
 
 
-def _watch_cache() -> WatchCache:
-    """Return the empty memory of a watch."""
-    from ddcli.job.options import WatchCache
-
-    return WatchCache()
-
-
 def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, json: bool) -> Callable[..., RunSummary]:
     """Return a function that runs a pipeline as `run` does; the error of failed checks names the rows of files that violate them.
 
@@ -427,36 +404,42 @@ def _reporting_checks(run: Callable[..., RunSummary], state: Path | None, *, jso
 
 def _reports(
     summary: Path | None, metrics: Path | None, junit: Path | None, state: Path | None
-) -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes the record of a run, or of several, to the files that a person names."""
+) -> list[Callable[[dict[str, Any]], None]]:
+    """Return functions that write the record of a run, or of several, to the files that a person names. Raises UsageError where a package that one needs is missing."""
     from ddcli.cli.messages import put_file
 
-    put: Callable[[dict[str, Any]], None] = partial(put_file, summary)
+    found: list[Callable[[dict[str, Any]], None]] = [partial(put_file, summary)]
     if metrics is not None:
-        from ddcli.cli.telemetry import with_metrics
+        from ddcli.cli.telemetry import put_metrics
+        from ddcli.version import check_package
 
-        put = with_metrics(put, metrics, state)
+        check_package("prometheus_client")
+        found.append(partial(put_metrics, metrics, state))
     if junit is not None:
-        from ddcli.commands.checks import with_junit
+        from ddcli.commands.checks import put_junit
 
-        put = with_junit(put, junit, state)
-    return put
+        found.append(partial(put_junit, junit, state))
+    return found
+
+
+def _put(reports: Sequence[Callable[[dict[str, Any]], None]], record: dict[str, Any]) -> None:
+    for report in reports:
+        report(record)
 
 
 def _telemetry(
     run: Callable[..., RunSummary],
-    put: Callable[[dict[str, Any]], None],
+    reports: list[Callable[[dict[str, Any]], None]],
     state: Path | None,
     speaker: MessagePrinter,
     progress: Progress,
-) -> tuple[Callable[..., RunSummary], Callable[[dict[str, Any]], None]]:
-    """Return the functions that run a pipeline and put its record into a file, and then send both to OpenTelemetry's receivers, if the environment names some."""
-    if not _names_a_receiver("OTEL_EXPORTER_OTLP_"):
-        return run, put
+) -> Callable[..., RunSummary]:
+    """Return a function that runs a pipeline as `run` does and sends its spans to OpenTelemetry's receiver; add one to the reports that sends its metrics."""
     from ddcli.cli.telemetry import Telemetry
 
     telemetry = Telemetry(state, partial(speaker.say, event="telemetry", level="warning"))
-    return partial(telemetry.traced(run), progress=progress), telemetry.measured(put)
+    reports.append(telemetry.measure)
+    return partial(telemetry.traced(run), progress=progress)
 
 
 def _refuse_missing_folders(**files: Path | None) -> None:
@@ -492,23 +475,16 @@ def watch_inputs(
     skips: bool,
 ) -> None:
     """Run whenever inputs change, until a signal or an error ends the watch."""
-    from ddcli.cli.messages import SIGNALLED, skipped
+    from ddcli.cli.messages import SIGNALLED, refused
     from ddcli.driver.watch import Stopped, WatchLoop
-
-    def refused(error: DdError) -> None:
-        if skips and isinstance(error, LockedError):
-            skipped(speaker, records, error)
-            return
-        records.failed(error, error.exit_code)
-        speaker.annotate(error)
-        speaker.error(error, error.exit_code)
 
     def incomplete(path: Path) -> None:
         speaker.say(f"{near(str(path))} is not whole yet: it is read when it is", "incomplete", file=str(path))
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:
-        WatchLoop(pipeline, state, once, tell, refused, incomplete, watch_cache).run()
+        refuse = partial(refused, speaker, records, skips=skips)
+        WatchLoop(pipeline, state, once, tell, refuse, incomplete, watch_cache).run()
     except Stopped as stopped:
         code = SIGNALLED + stopped.signal
         records.failed(stopped, code)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.messages import BUG, INTERRUPTED, Records
+from ddcli.cli.messages import Records, code_of, refused, skipped
 from ddcli.commands.pipelines import find_pipelines, select
 from ddcli.errors import DdError, LockedError, name_pipeline
 from ddcli.screen import json_text, near, plural, say
@@ -56,16 +56,13 @@ def run_several(
             summary = once(pipeline.path)
         except DdError as error:
             if skips and isinstance(error, LockedError):
-                records.skipped(error.problem)
-                speaker.say(f"{near(str(pipeline.path))}: skipped: {error.problem}", "skipped")
+                skipped(speaker, records, error, f"{near(str(pipeline.path))}: ")
                 continue
             failed.append(pipeline)
             first = first or error.exit_code
-            records.failed(error, error.exit_code)
-            speaker.annotate(error)
-            speaker.error(error, error.exit_code)
+            refused(speaker, records, error, skips=False)
         except BaseException as error:
-            records.failed(error, INTERRUPTED if isinstance(error, KeyboardInterrupt) else BUG)
+            records.failed(error, code_of(error))
             put({"exit_code": done[-1]["exit_code"], "pipelines": done})
             raise
         else:

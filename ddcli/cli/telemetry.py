@@ -86,24 +86,19 @@ class Telemetry:
 
         return observed
 
-    def measured(self, put: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-        """Return a function that puts a record into the summary's file, and sends its metrics."""
+    def measure(self, tree: dict[str, Any]) -> None:
+        """Send the metrics of a run, or of several, which have the record of `--summary`."""
         if not self._sends or not _is_wanted("metrics"):
-            return put
-
-        def both(tree: dict[str, Any]) -> None:
-            put(tree)
-            reader = package("opentelemetry.sdk.metrics.export").InMemoryMetricReader()
-            provider = package("opentelemetry.sdk.metrics").MeterProvider([reader], resource=_resource())
-            meter = provider.get_meter("ddcli", __version__)
-            gauges = {name: meter.create_gauge(name, description=said) for name, said in METRICS.items()}
-            for record in tree.get("pipelines", [tree]):
-                for name, labels, value in samples_of(record, lambda pipeline: newest_inputs(pipeline, self._state)):
-                    gauges[name].set(float(value), {"pipeline": record["pipeline"], **labels})
-            self._send("metrics", reader.get_metrics_data())
-            provider.shutdown()
-
-        return both
+            return
+        reader = package("opentelemetry.sdk.metrics.export").InMemoryMetricReader()
+        provider = package("opentelemetry.sdk.metrics").MeterProvider([reader], resource=_resource())
+        meter = provider.get_meter("ddcli", __version__)
+        gauges = {name: meter.create_gauge(name, description=said) for name, said in METRICS.items()}
+        for record in tree.get("pipelines", [tree]):
+            for name, labels, value in samples_of(record, self._state):
+                gauges[name].set(float(value), {"pipeline": record["pipeline"], **labels})
+        self._send("metrics", reader.get_metrics_data())
+        provider.shutdown()
 
     def _operators(self, pipeline: Path, summary: RunSummary) -> list[dict[str, Any]]:
         from ddcli.commands.explain import explain
@@ -234,24 +229,10 @@ METRICS = {
 """Every metric with its help. Each is a gauge and has the label `pipeline`, the file as it was named."""
 
 
-def with_metrics(
-    put: Callable[[dict[str, Any]], None], path: Path, state: Path | None
-) -> Callable[[dict[str, Any]], None]:
-    """Return a function that puts a record into the summary's file, and its metrics into `path`. Raises UsageError where the package for them is missing."""
-    check_package("prometheus_client")
+def put_metrics(path: Path, state: Path | None, tree: dict[str, Any]) -> None:
+    """Replace the file by the metrics of a run, or of several, which have the record of `--summary`, in one step.
 
-    def both(tree: dict[str, Any]) -> None:
-        put(tree)
-        put_metrics(path, tree.get("pipelines", [tree]), lambda pipeline: newest_inputs(pipeline, state))
-
-    return both
-
-
-def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Path], Mapping[str, float]]) -> None:
-    """Replace the file by the metrics of runs, which have the `records` of `--summary`, in one step.
-
-    A run that failed or was skipped has no counts, and one with nothing new tests few checks: the counts of the run before stay. `newest` returns the time of the newest file of each input
-    of a pipeline.
+    A run that failed or was skipped has no counts, and one with nothing new tests few checks: the counts of the run before stay.
     """
     from ddcli.store.files.access import real
     from ddcli.store.files.gate import Files
@@ -260,8 +241,8 @@ def put_metrics(path: Path, records: list[dict[str, Any]], newest: Callable[[Pat
     registry = prometheus.CollectorRegistry()
     before = _read(path)
     samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {name: {} for name in METRICS}
-    for record in records:
-        found = list(samples_of(record, newest))
+    for record in tree.get("pipelines", [tree]):
+        found = list(samples_of(record, state))
         new = [each[:2] for each in found]
         found += [
             each for each in before.get(record["pipeline"], []) if each[:2] not in new and _lasts(each[0], record)
@@ -298,7 +279,7 @@ def newest_inputs(pipeline: Path, state: Path | None) -> dict[str, float]:
     return {name: max(file.mtime_ns for file in entry.files) / 1e9 for name, entry in inputs.items() if entry.files}
 
 
-def samples_of(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, float]]) -> Iterator[Sample]:
+def samples_of(record: Mapping[str, Any], state: Path | None) -> Iterator[Sample]:
     """Yield the samples of one run."""
     began, ended = (datetime.fromisoformat(record[name]).timestamp() for name in ("began", "ended"))
     yield "dd_run_timestamp_seconds", {}, ended
@@ -319,7 +300,7 @@ def samples_of(record: Mapping[str, Any], newest: Callable[[Path], Mapping[str, 
         yield "dd_input_waiting_files", {"input": name}, given["waiting"]
         yield "dd_input_late_rows", {"input": name}, given["late"]
         yield "dd_input_unparsed_rows", {"input": name}, given["unparsed"]
-    for name, newest_time in newest(Path(record["pipeline"])).items():
+    for name, newest_time in newest_inputs(Path(record["pipeline"]), state).items():
         yield "dd_input_newest_timestamp_seconds", {"input": name}, newest_time
     for name, written in summary["outputs"].items():
         for part in ("rows", "inserted", "retracted"):

@@ -19,7 +19,7 @@ from ddcli.store.state.outputs import file_of
 from ddcli.store.texts import format_frontier, json_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ddcli.job.summary import Verdict
     from ddcli.spec.model import CheckSpec
@@ -111,16 +111,9 @@ def junit(suites: Iterable[ET.Element]) -> bytes:
     return found + b"\n"
 
 
-def with_junit(
-    put: Callable[[dict[str, Any]], None], path: Path, state: Path | None
-) -> Callable[[dict[str, Any]], None]:
-    """Return a function that puts the record of a run, or of several, as `put` does, and writes the verdicts of their checks into `path`."""
-
-    def both(tree: dict[str, Any]) -> None:
-        put(tree)
-        path.write_bytes(junit(_suite_of(record, state) for record in tree.get("pipelines", [tree])))
-
-    return both
+def put_junit(path: Path, state: Path | None, tree: dict[str, Any]) -> None:
+    """Write the verdicts of the checks of a run, or of several, which have the record of `--summary`, into `path`."""
+    path.write_bytes(junit(_suite_of(record, state) for record in tree.get("pipelines", [tree])))
 
 
 def _suite_of(record: Mapping[str, Any], state: Path | None) -> ET.Element:
