@@ -27,8 +27,8 @@ from ddcli.api.traces import Probe, TraceHandle
 from ddcli.errors import UsageError, placing
 from ddcli.expressions.moments import in_zone
 from ddcli.plan import logical
-from ddcli.plan.operators.row import Operands
 from ddcli.plan.operators.table import applied
+from ddcli.plan.relation import Operands
 from ddcli.spec import model
 
 if TYPE_CHECKING:

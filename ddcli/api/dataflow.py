@@ -32,10 +32,9 @@ from ddcli.expressions.types import POOLED
 from ddcli.plan import logical
 from ddcli.plan.generations import Generation
 from ddcli.plan.node import Graph
-from ddcli.plan.operators.row import BindContext
 from ddcli.plan.optimizer.delta_joins import delta_joins, with_delta_joins
 from ddcli.plan.physical import PhysicalGraph
-from ddcli.plan.relation import Relation
+from ddcli.plan.relation import BindContext, Relation
 from ddcli.plan.shape import arrange
 from ddcli.spec.model import GUARD
 

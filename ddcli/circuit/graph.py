@@ -297,7 +297,7 @@ class _Assembly:
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
         # Updates of a chain of lookups at later rounds continue at once: they must meet the others as of this step.
-        joins, wraps = physical_joins.EquiJoin | physical_joins.DeltaJoin, isinstance(node, physical.Filtered)
+        joins, wraps = physical.EquiJoin | physical_joins.DeltaJoin, isinstance(node, physical.Filtered)
         shifts = isinstance(node, joins | loops.EnterAt)
         handle = self.scope.add(
             shards,

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from ddcli.circuit.operators import Failed, Traces
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.pool import Pool
-    from ddcli.plan import logical, memo, physical
+    from ddcli.plan import memo, physical, temporal
 
 
 INT64 = Type("int64")
 
 
-def python_shift(node: logical.JoinFunction, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
+def python_shift(node: temporal.JoinFunction, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
     """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
 
     A function for records returns (record, time, diff); one for batches returns columns of those names beside

@@ -33,7 +33,7 @@ from ddcli.engine.pool import PUBLIC
 from ddcli.engine.trace.trace_import import Filtered
 from ddcli.expressions.tree import FilterStep
 from ddcli.expressions.types import POOLED, Type
-from ddcli.plan import asof, groupings, logical, loops, memo, physical, physical_joins, windows
+from ddcli.plan import asof, groupings, logical, loops, memo, physical, physical_joins, temporal, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -253,8 +253,8 @@ class Operators:
         keep = keeping(whole.schema, filters, self.pool(shard))
         return Filtered(self.arranged[whole.fingerprint][shard].trace, keep, asked)
 
-    @operator.register(physical_joins.EquiJoin)
-    def _(self, node: physical_joins.EquiJoin, shard: int) -> Operator:
+    @operator.register(physical.EquiJoin)
+    def _(self, node: physical.EquiJoin, shard: int) -> Operator:
         left, right = node.inputs
         assert isinstance(left, physical.Arrangement)
         assert isinstance(right, physical.Arrangement)
@@ -304,16 +304,16 @@ class Operators:
     def _(self, node: loops.EnterAt, shard: int) -> Operator:
         return EnterAt(self.scope.nt)
 
-    @operator.register(physical.Shift)
-    def _(self, node: physical.Shift, shard: int) -> Operator:
+    @operator.register(temporal.Shift)
+    def _(self, node: temporal.Shift, shard: int) -> Operator:
         return Shift(self.scope.nt, lower=node.lower, upper=node.upper)
 
-    @operator.register(logical.JoinFunction)
-    def _(self, node: logical.JoinFunction, shard: int) -> Operator:
+    @operator.register(temporal.JoinFunction)
+    def _(self, node: temporal.JoinFunction, shard: int) -> Operator:
         return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
 
-    @operator.register(physical.Delay)
-    def _(self, node: physical.Delay, shard: int) -> Operator:
+    @operator.register(temporal.Delay)
+    def _(self, node: temporal.Delay, shard: int) -> Operator:
         return Delay(self.waiting_trace(node, Layout(node.schema), shard), self.scope.depth)
 
     @operator.register(physical.OrderLanes)

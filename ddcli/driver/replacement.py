@@ -34,7 +34,8 @@ from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles, find_seen, find_time
 from ddcli.job.options import run_time
 from ddcli.plan.logical import Once
-from ddcli.plan.physical import Delay, physical_graph
+from ddcli.plan.physical import physical_graph
+from ddcli.plan.temporal import Delay
 from ddcli.sources.input_format import InputFacts
 from ddcli.sources.readers import Corrected, InputSlice, Settled, in_files, open_logs, refuse_unclean
 from ddcli.store.log.pieces import WITHIN, LogSlice, natural

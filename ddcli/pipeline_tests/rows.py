@@ -31,7 +31,7 @@ from ddcli.expressions.types import Type
 from ddcli.job.consumed_files import list_here
 from ddcli.job.request import load_functions
 from ddcli.pipeline_tests.expectation import engine_time
-from ddcli.plan import logical, physical
+from ddcli.plan import logical, temporal
 from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.plan.test_steps import DIFF, collection_named, file_columns, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
@@ -319,8 +319,8 @@ MOST_SHARDS = 4
 BOUND_TO_TIME = (
     logical.Upsert,
     logical.Snapshots,
-    physical.Shift,
-    logical.JoinFunction,
+    temporal.Shift,
+    temporal.JoinFunction,
     logical.Once,
 )
 """The operators whose result depends on the times themselves, so that updates of one time can't be fed at different times."""

@@ -10,7 +10,7 @@
 * lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections
-* relation: a collection while it is built; several in one schema
+* relation: a collection while it is built; several in one schema; operands, and a row of the table of operators
 * shape: columns renamed, dropped, computed in few nodes; the columns in which the engine computes aggregate and window calls
 * test_steps: a file's tests with types
 * asof: as-of joins
@@ -20,8 +20,9 @@
 * memo: functions that remember their results
 * logical: the other operators as they are written: the columns that each reads, and those that identify its records
 * physical: the other nodes of the engine's work, and the physical graph
-* physical_joins: the engine's joins
-* lower: from the logical to the physical graph; the engines that the file chooses, by node
+* physical_joins: the lookups that delta joins are made of
+* temporal: temporal filters and join functions, whose updates are at later times
+* lower: from the logical to the physical graph, with the columns that are read; the engines that the file chooses, by node
 * estimates: the rows that operators are expected to emit, by the rows of earlier runs
 * words: expressions and columns in the words of the file; errors with the path of their subject
 """

@@ -29,10 +29,9 @@ from ddcli.plan.lineage import tags_of
 from ddcli.plan.loops import iterate
 from ddcli.plan.lower import own_nodes
 from ddcli.plan.node import Graph
-from ddcli.plan.operators.row import BindContext
 from ddcli.plan.operators.table import HERE, apply_operators
 from ddcli.plan.physical import EXPORT, HISTORY
-from ddcli.plan.relation import Relation, concat
+from ddcli.plan.relation import BindContext, Relation, concat
 from ddcli.spec import model
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.operators.row import BindContext
-    from ddcli.plan.relation import Relation
+    from ddcli.plan.relation import BindContext, Relation
     from ddcli.spec.model import CheckSpec, OutputSpec, TargetSpec
 
 

@@ -22,34 +22,33 @@ from typing import TYPE_CHECKING, Any, Self
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.plan import logical, physical
-from ddcli.plan.lower import GraphLowering, lower, read_counts
+from ddcli.plan.joins import BinaryNode
+from ddcli.plan.lower import GraphLowering, lower, read_counts, required_columns, side_name, sides
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.delta_joins import delta_joins, identity, much_smaller, reordered, with_delta_joins
-from ddcli.plan.optimizer.pushdown import (
-    Rewritten,
-    as_written,
-    pushed_down,
-    read_by_several,
-    required_columns,
-    side_name,
-    sides,
-)
+from ddcli.plan.optimizer.pushdown import Rewritten, as_written, pushed_down, read_by_several
 from ddcli.plan.optimizer.sharing import Share, by_conditions, choose_shared_sides, sides_above, with_shared_sides
 from ddcli.plan.physical import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.joins import BinaryNode
     from ddcli.plan.node import Node
     from ddcli.plan.optimizer.sharing import JoinSide
     from ddcli.plan.physical import Engines
 
 
+def has_joins(nodes: Iterable[Node]) -> bool:
+    """Return whether there are several joins: one alone has no other order, and is no delta join."""
+    return sum(isinstance(node, BinaryNode) or node.joins for node in nodes) > 1
+
+
 def reorder_joins(graph: Graph, choices: Generation) -> Rewritten:
     """Join small collections first, where that is chosen."""
-    return reordered(graph, lambda node, _: choices.joins.get(node.place, False))
+    return (
+        reordered(graph, lambda node, _: choices.joins.get(node.place, False)) if choices.joins else as_written(graph)
+    )
 
 
 def push_filters_down(graph: Graph, choices: Generation) -> Rewritten:
@@ -160,7 +159,7 @@ class Generation:
                 joins[at] = known_joins[at] if at in known_joins else choices(node, other)
                 return joins[at]
 
-            several = _read_by_several(reordered(written, first).graph)
+            several = _read_by_several(reordered(written, first).graph if has_joins(written.nodes()) else written)
             several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
         partners, two_steps = before is None or before.partners, before is None or before.two_steps
         crossed = before is None or before.crossed
@@ -168,9 +167,10 @@ class Generation:
         known = cls(*old, several, joins, partners=partners, crossed=crossed)
         wholes = None
         if several is not None and (before is None or before.wholes is not None):
-            wholes = choose_shared_sides(
-                known.moved(written).graph, before.wholes if before else None, share, side_place
-            )
+            graph, chosen = known.moved(written).graph, before.wholes if before else None
+            # A collection with one reader has no other side to share.
+            is_shared = any(count > 1 for count in read_counts(graph).values())
+            wholes = choose_shared_sides(graph, chosen, share, side_place) if chosen or is_shared else {}
             known = replace(known, wholes=wholes, _moved={}, _lowerings={})
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))
@@ -279,7 +279,8 @@ class Generation:
             chosen[name] = known.get(name, deltas)
             return chosen[name]
 
-        delta_joins(lowered.outputs, wanted, lowered.engines)
+        if has_joins(lowered.nodes):
+            delta_joins(lowered.outputs, wanted, lowered.engines)
         return replace(self, deltas=chosen)
 
     def joined(self, nodes: Mapping[str, Node], lowered: PhysicalGraph) -> dict[str, Node]:

@@ -10,7 +10,7 @@ from ddcli.plan import logical, physical, words
 from ddcli.plan.groupings import distinct
 from ddcli.plan.logical import Arrange, FilterOnRead, is_unique, renamed_keys
 from ddcli.plan.node import NO_KEYS, Node, inherited
-from ddcli.plan.physical_joins import EquiJoin
+from ddcli.plan.physical import EquiJoin
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange, column_as, conform, is_choice, is_not_null, linear
 

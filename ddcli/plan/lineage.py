@@ -21,7 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli import privacy
-from ddcli.plan import groupings, logical, physical, physical_joins
+from ddcli.plan import groupings, logical, physical, physical_joins, temporal
 from ddcli.plan.logical import Source
 from ddcli.plan.loops import Iterate, Leave, LoopVariable
 from ddcli.plan.node import Graph, below
@@ -173,9 +173,9 @@ LINEAR = (
     physical.Linear,
     physical.Arrangement,
     physical.OrderLanes,
-    physical.Shift,
-    logical.JoinFunction,
-    physical.Delay,
+    temporal.Shift,
+    temporal.JoinFunction,
+    temporal.Delay,
     physical_joins.FewerRows,
     physical_joins.DeltaJoin,
     logical.SignedSum,
@@ -215,18 +215,18 @@ class Partitions:
     def _placed(self, node: Node) -> Places:
         """Return the places of the columns in a node's records; columns that do not partition it are lost."""
         inputs = [self.places.get(child.fingerprint) for child in node.inputs]
-        if isinstance(node, physical_joins.EquiJoin):
+        if isinstance(node, physical.EquiJoin):
             left, right = node.sides
             self._require_pairs(inputs, [*zip(left.key, right.key, strict=True)])
             return self._joined(inputs, node.column_origins())
         if isinstance(node, physical_joins.HalfJoin):
             self._require_pairs(inputs, node.on)
-            return self._joined(inputs, physical_joins.origins_of_pairs(node.columns, node.on))
+            return self._joined(inputs, physical.origins_of_pairs(node.columns, node.on))
         if isinstance(node, physical_joins.RowCount):
             return self._kept(inputs[:1], frozenset(node.schema))
         if isinstance(node, physical.Linear):
             return self._joined(inputs, node.column_origins())
-        if isinstance(node, logical.JoinFunction):
+        if isinstance(node, temporal.JoinFunction):
             return dict.fromkeys(self._wanted, frozenset())
         if isinstance(node, physical.OfGroups):
             return self._grouped(inputs, node.arranged.key)

@@ -8,21 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.expressions.tree import (
-    Call,
-    Column,
-    ExplodeStep,
-    FilterStep,
-    Literal,
-    MapStep,
-    UnnestStep,
-    quoted,
-)
+from ddcli.expressions.tree import Call, Column, ExplodeStep, FilterStep, Literal, MapStep, UnnestStep, quoted
 from ddcli.expressions.types import Type
 from ddcli.plan import physical, words
 from ddcli.plan.node import NO_KEYS, Node, Unwritten, inherited
 from ddcli.plan.physical import ForwardedRecords, WholeRecords
-from ddcli.plan.shape import conform, linear, with_columns
+from ddcli.plan.shape import conform, linear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -311,64 +302,6 @@ class FilterOnRead(Apply):
     """A filter of an `Arrange`, or of another such: a join by the arrangement's key reads the arrangement and evaluates the condition."""
 
     lets_pass: ClassVar[bool] = False
-
-
-class JoinFunction(Node):
-    """The records that a Python function makes of each record, each with a time that is joined with the record's own,
-    and a factor of its diff. With `batch` it is given frames. As of `physical.Shift`, a `Delay` reads its updates.
-    """
-
-    kind: ClassVar[str] = "join_function"
-    physical_name: ClassVar[str] = "PythonShift"
-    function: str
-    batch: bool
-
-    @property
-    def title(self) -> str:
-        return f"join_function {self.function}"
-
-    def lowered(self, lowering: GraphLowering) -> Node:
-        shift = replace(self, inputs=(lowering.exactly(self.inputs[0], self.inputs[0].schema),))
-        return conform(physical.Delay((shift,), self.schema), lowering.schema(self), fuse=False)
-
-    def details(self) -> list[str]:
-        return [self.function]
-
-
-class Temporal(Node):
-    """Each record while `lower <= now < upper`, `now` being the time one reads at. The bounds have the time's type.
-
-    None is no bound on that side; where a bound's value is null, the record is never there.
-    """
-
-    lower: Expression | None
-    upper: Expression | None
-
-    @property
-    def title(self) -> str:
-        lower = f"{words.without_parentheses(self.lower.text())} <= " if self.lower is not None else ""
-        upper = f" < {words.without_parentheses(self.upper.text())}" if self.upper is not None else ""
-        return f"while {lower}now{upper}"
-
-    def leaves_out(self, values: Values) -> str:
-        return f"the record exists {self.title}"
-
-    def column_origins(self) -> Origins:
-        return self.unchanged()
-
-    def reads(self, wanted: Columns) -> list[Columns]:
-        return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
-
-    def written(self, writer: Writer) -> Written:
-        bounds = {"from": self.lower, "until": self.upper}
-        return writer.after(self, {"temporal_filter": {name: str(each) for name, each in bounds.items() if each}})
-
-    def lowered(self, lowering: GraphLowering) -> Node:
-        bounds = {"$from": self.lower, "$until": self.upper}
-        given = {name: bound for name, bound in bounds.items() if bound is not None}
-        child = with_columns(lowering, self, given)
-        shift = physical.Shift((child,), lowering.schema(self), self.lower is not None, self.upper is not None)
-        return physical.Delay((shift,), shift.schema)
 
 
 class SignedSum(Node):

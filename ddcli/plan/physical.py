@@ -12,14 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.tree import (
-    Column,
-    ExplodeStep,
-    FilterStep,
-    Literal,
-    MapStep,
-    text_of,
-)
+from ddcli.expressions.tree import Column, ExplodeStep, FilterStep, Literal, MapStep, text_of
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import words
 from ddcli.plan.node import Graph, Node, digest
@@ -266,6 +259,73 @@ class Filtered(Arrangement):
         return [f"where {words.without_parentheses(condition.text())}" for condition in self.conditions]
 
 
+def origins_of_pairs(columns: Sequence[tuple[str, str, str]], on: Sequence[tuple[str, str]]) -> Origins:
+    """Return the origins of the columns of pairs of records that are equal in the pairs of columns `on`: a column's own, and those that equal it."""
+    found: Origins = {}
+    for name, side, source in columns:
+        at = int(side == "right")
+        found[name] = [(at, source), *((1 - at, pair[1 - at]) for pair in on if pair[at] == source)]
+    return found
+
+
+class EquiJoin(Node):
+    """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
+
+    kind: ClassVar[str] = "join"
+    joins: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def sides(self) -> tuple[Arrangement, Arrangement]:
+        """The arrangements that are joined."""
+        left, right = self.inputs
+        assert isinstance(left, Arrangement)
+        assert isinstance(right, Arrangement)
+        return left, right
+
+    def column_origins(self) -> Origins:
+        left, right = self.sides
+        return origins_of_pairs(self.columns, [*zip(left.key, right.key, strict=True)])
+
+    @property
+    def work(self) -> str:
+        left, right = self.sides
+        keys = zip(left.key, right.key, strict=True)
+        alike = all(is_constant(left, one) or is_constant(right, other) for one, other in keys)
+        return "everything" if alike else "output"
+
+    def partition(self, times: int) -> Partition:
+        if times > 1:  # its updates wait for their times, in shards by all of its columns
+            return self.partition_by(self.schema)
+        return self.partition_of_input(times)
+
+    def keeps_state(self, times: int) -> bool:
+        return times > 1
+
+    @property
+    def repeats(self) -> bool:
+        """True if it leaves out columns that tell rows apart."""
+        left, right = self.sides
+        kept = {(side, source) for _, side, source in self.columns}
+        return not kept >= {("left", name) for name in left.schema} | {("right", name) for name in right.value}
+
+    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
+        left, right = (child.fingerprint for child in self.inputs)
+        return past.joined(self.fingerprint, left, right, inputs)
+
+    def details(self) -> list[str]:
+        left, right = self.sides
+        named = (
+            (
+                words.column(words.copied(one, left.key), left.texts()),
+                words.column(words.copied(other, right.key), right.texts()),
+            )
+            for one, other in zip(left.key, right.key, strict=True)
+        )
+        return [words.pairs(named)]
+
+
 class OfGroups(Node):
     """An operator over the groups of an `Arrangement`. It leaves its groups in the shards in which they are arranged, and has their keys among its columns."""
 
@@ -324,35 +384,8 @@ class OrderLanes(Node):
         return any(each.in_parts or each.repeats for each in self.inputs)
 
 
-class Shift(Node):
-    """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
-
-    `lower` and `upper` are true if these exist. Its updates may be at future times, so a `Delay` reads it.
-    """
-
-    kind: ClassVar[str] = "temporal_filter"
-    lower: bool
-    upper: bool
-
-    def details(self) -> list[str]:
-        return [" ".join(word for word, given in (("from", self.lower), ("until", self.upper)) if given)]
-
-
 WAITING = "-waiting"
 """The ending of a trace's name that keeps a node's updates until their time."""
-
-
-class Delay(WholeRecords):
-    """The input, whose updates at future times are kept until these times are reached. State."""
-
-    kind: ClassVar[str] = "delay"
-
-    def searched(self, known: Values) -> list[tuple[Node, Values]] | None:
-        (shift,) = self.inputs
-        return [(shift.inputs[0], known)] if isinstance(shift, Shift) else None
-
-    def keeps_state(self, times: int) -> bool:
-        return True
 
 
 def in_order_of_time(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""The nodes of joins in the physical graph: joins of two arrangements, and the steps of delta joins."""
+"""The nodes of delta joins in the physical graph: lookups of updates in arrangements, and their results."""
 
 from __future__ import annotations
 
@@ -11,74 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.plan.estimates import Pair, PastRows
-    from ddcli.plan.node import Origins, Partition
-
-
-def origins_of_pairs(columns: Sequence[tuple[str, str, str]], on: Sequence[tuple[str, str]]) -> Origins:
-    """Return the origins of the columns of pairs of records that are equal in the pairs of columns `on`: a column's own, and those that equal it."""
-    found: Origins = {}
-    for name, side, source in columns:
-        at = int(side == "right")
-        found[name] = [(at, source), *((1 - at, pair[1 - at]) for pair in on if pair[at] == source)]
-    return found
-
-
-class EquiJoin(Node):
-    """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
-
-    kind: ClassVar[str] = "join"
-    joins: ClassVar[bool] = True
-    in_parts: ClassVar[bool] = True
-    columns: tuple[tuple[str, str, str], ...]
-
-    @property
-    def sides(self) -> tuple[physical.Arrangement, physical.Arrangement]:
-        """The arrangements that are joined."""
-        left, right = self.inputs
-        assert isinstance(left, physical.Arrangement)
-        assert isinstance(right, physical.Arrangement)
-        return left, right
-
-    def column_origins(self) -> Origins:
-        left, right = self.sides
-        return origins_of_pairs(self.columns, [*zip(left.key, right.key, strict=True)])
-
-    @property
-    def work(self) -> str:
-        left, right = self.sides
-        keys = zip(left.key, right.key, strict=True)
-        alike = all(physical.is_constant(left, one) or physical.is_constant(right, other) for one, other in keys)
-        return "everything" if alike else "output"
-
-    def partition(self, times: int) -> Partition:
-        if times > 1:  # its updates wait for their times, in shards by all of its columns
-            return self.partition_by(self.schema)
-        return self.partition_of_input(times)
-
-    def keeps_state(self, times: int) -> bool:
-        return times > 1
-
-    @property
-    def repeats(self) -> bool:
-        """True if it leaves out columns that tell rows apart."""
-        left, right = self.sides
-        kept = {(side, source) for _, side, source in self.columns}
-        return not kept >= {("left", name) for name in left.schema} | {("right", name) for name in right.value}
-
-    def emitted(self, inputs: Sequence[float], past: PastRows) -> float:
-        left, right = (child.fingerprint for child in self.inputs)
-        return past.joined(self.fingerprint, left, right, inputs)
-
-    def details(self) -> list[str]:
-        left, right = self.sides
-        named = (
-            (
-                words.column(words.copied(one, left.key), left.texts()),
-                words.column(words.copied(other, right.key), right.texts()),
-            )
-            for one, other in zip(left.key, right.key, strict=True)
-        )
-        return [words.pairs(named)]
 
 
 class RowLookup(Node):

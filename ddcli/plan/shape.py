@@ -12,7 +12,7 @@ from ddcli.errors import Span, Text
 from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, Literal, MapStep, Step
 from ddcli.expressions.types import MAX_PRECISION, POOLED, ColumnScope, Schema, Type
 from ddcli.plan import physical
-from ddcli.plan.physical_joins import EquiJoin
+from ddcli.plan.physical import EquiJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

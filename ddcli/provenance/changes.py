@@ -19,7 +19,7 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
-from ddcli.plan import groupings, logical, loops
+from ddcli.plan import groupings, logical, loops, temporal
 from ddcli.plan.node import Graph, Node
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
@@ -127,7 +127,7 @@ class Changes:
         return self._simplified(node, record, node.title, changed)
 
     @_below.register
-    def _(self, node: logical.Temporal, record: Record) -> Steps:
+    def _(self, node: temporal.Temporal, record: Record) -> Steps:
         changed = matching(node, record, self.differing, self.now.world)
         reason = yield from self._made_of(self._new(node, record, node.title), changed)
         if not any(len(records) for _, records in changed):
@@ -136,7 +136,7 @@ class Changes:
         return reason
 
     @_below.register
-    def _(self, node: logical.JoinFunction, record: Record) -> Reason:
+    def _(self, node: temporal.JoinFunction, record: Record) -> Reason:
         raise Opaque("a `join_function`")
 
     # --- loops ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout
 from ddcli.engine.times import up_to
 from ddcli.errors import DdError
-from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.plan import asof, groupings, joins, logical, loops, temporal, windows
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph, Node, Values
 from ddcli.privacy import previewed
@@ -312,7 +312,7 @@ class Absence:
         if why := node.leaves_out(values):
             inside = values if isinstance(node, groupings.Grouped) else node.restriction(values)[0]
             now = f"now is {format_time(self.question.time, self.question.inputs.kinds)}, and "
-            return self._through(node, values, inside, now * isinstance(node, logical.Temporal) + why)
+            return self._through(node, values, inside, now * isinstance(node, temporal.Temporal) + why)
         if node.column_origins().keys() >= node.schema.keys():  # it has its inputs' records
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return self._because(node, values, "", [(child, values) for child in inputs])

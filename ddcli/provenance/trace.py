@@ -26,7 +26,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.tree import MapStep
-from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.plan import asof, groupings, joins, logical, loops, temporal, windows
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.plan.words import OWN
 from ddcli.privacy import preview
@@ -251,7 +251,7 @@ class Tracer:
         return self._simplified(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
 
     @_below.register
-    def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
+    def _(self, node: temporal.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world
         function = python_shift(node, world.values.pool, world.kinds, len(world.kinds))

@@ -23,7 +23,7 @@ from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import Call, Expression, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
-from ddcli.plan import logical, loops
+from ddcli.plan import logical, loops, temporal
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph, LoopName
 
@@ -411,10 +411,10 @@ class Rounds:
                 return _source(f"variable {node.index}", node)
             assert isinstance(node, loops.Enter)
             return self._enter(node)
-        if isinstance(node, logical.JoinFunction):
+        if isinstance(node, temporal.JoinFunction):
             raise Opaque("a `join_function` in a loop")
         inputs = tuple(self._without_rounds(child) for child in node.inputs)
-        if isinstance(node, logical.Temporal):
+        if isinstance(node, temporal.Temporal):
             return logical.Apply(inputs, node.schema, FilterStep(self._now_condition(node)))
         moved = replace(node, inputs=inputs)
         return loops.identified(moved) if isinstance(moved, loops.Iterate) else moved
@@ -428,7 +428,7 @@ class Rounds:
         self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
         return _source(f"entering {node.fingerprint}", node)
 
-    def _now_condition(self, node: logical.Temporal) -> Expression:
+    def _now_condition(self, node: temporal.Temporal) -> Expression:
         """Return the condition that a temporal filter's record exists now."""
         (now,) = self.around.world.now
         conditions: list[Expression] = []

@@ -19,12 +19,11 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.times import LEAST, Frontier, less_equal
 from ddcli.errors import UsageError
 from ddcli.expressions.tree import Column, FilterStep, MapStep, Step, text_of
-from ddcli.plan import logical, physical
+from ddcli.plan import logical, physical, temporal
 from ddcli.plan.changes import describe
 from ddcli.plan.logical import PRESENT
 from ddcli.plan.node import Graph
-from ddcli.plan.physical import latest_horizon, physical_graph
-from ddcli.plan.physical_joins import EquiJoin
+from ddcli.plan.physical import EquiJoin, latest_horizon, physical_graph
 from ddcli.plan.shape import not_null_column
 from ddcli.plan.windows import RunningGroup
 from ddcli.plan.words import ALL
@@ -282,7 +281,7 @@ class Finder:
         searched = node.searched({name: name for name in keys.columns})
         assert searched is not None, f"nothing answers for {type(node).__name__}"
         given = [self.rows(child, part(keys, names)) for child, names in searched]
-        if isinstance(node, physical.Delay):
+        if isinstance(node, temporal.Delay):
             (shift,) = node.inputs
             source = self._source(shift.inputs[0], 0)
             return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), given)

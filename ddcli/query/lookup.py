@@ -29,10 +29,9 @@ from ddcli.expressions.tree import Column, MapStep
 from ddcli.job.inputs import find_time
 from ddcli.job.options import kept_clock, last_time, time_now
 from ddcli.job.request import load_functions, newest_of, read_request, refuse_code
-from ddcli.plan import logical, loops
-from ddcli.plan.lower import lower
+from ddcli.plan import logical, loops, temporal
+from ddcli.plan.lower import lower, required_columns
 from ddcli.plan.node import Graph
-from ddcli.plan.optimizer.pushdown import required_columns
 from ddcli.query.answer import DIFF, Finder, HeldArrangements, StoredArrangements, with_key
 from ddcli.screen import shell
 from ddcli.store.texts import format_frontier, parse_time
@@ -242,7 +241,7 @@ def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[T
     return at, None if last else at
 
 
-TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
+TIMED = (logical.Upsert, logical.Snapshots, logical.Once, temporal.JoinFunction)
 """Operators whose result depends on the times of their input."""
 LOOKING = (logical.Watched, logical.Inspect)
 """Operators that return their input unchanged, for observers."""

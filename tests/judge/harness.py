@@ -20,7 +20,7 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions.tree import ExplodeStep
 from ddcli.job.request import read_request
-from ddcli.plan import joins, logical
+from ddcli.plan import joins, logical, temporal
 from ddcli.plan.build import build
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.store.log.progress import PROGRESS, read_progress
@@ -107,7 +107,7 @@ class Meaning:
     def times(self) -> list[Time]:
         """Return the times at which an output may change, and more: what is moved to later times is not moved far."""
         times = {time for name in logical.sources(self.graph) for _, time, _ in self.case.updates(name)}
-        if any(isinstance(node, logical.Temporal | logical.JoinFunction) for node in self.graph.nodes()):
+        if any(isinstance(node, temporal.Temporal | temporal.JoinFunction) for node in self.graph.nodes()):
             coordinates = len(self.case.times)
             times |= {(soon,) * coordinates for soon in range(SOON if coordinates == 1 else 3)}
         return grid(times)

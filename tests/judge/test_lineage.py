@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddcli.expressions.tree import Column, Literal, MapStep
 from ddcli.expressions.types import Type
-from ddcli.plan import logical
+from ddcli.plan import logical, temporal
 from ddcli.plan.changes import reach_of_edits
 from ddcli.plan.lineage import lineage
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
@@ -59,7 +59,7 @@ def test_a_column_that_an_input_s_column_does_not_reach_stays_as_it_is(case, dat
     case = positive(case)
     meaning = Meaning(case)
     nodes = meaning.graph.nodes()
-    assume(not any(isinstance(node, logical.JoinFunction) for node in nodes))
+    assume(not any(isinstance(node, temporal.JoinFunction) for node in nodes))
     assume(not {"negate", "explode"} & {node.wording[0] for node in nodes})
     name = data.draw(st.sampled_from(sorted(case.tree["inputs"])))
     columns = case.tree["inputs"][name]["columns"]

@@ -7,7 +7,7 @@ import pytest
 from ddcli.errors import UsageError
 from ddcli.expressions.tree import Column, FilterStep, Literal, MapStep
 from ddcli.expressions.types import Type
-from ddcli.plan import logical, loops, physical
+from ddcli.plan import logical, loops, temporal
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 
@@ -150,7 +150,7 @@ def test_what_enters_has_its_round_last():
 def test_a_temporal_filter_is_a_shift_and_a_delay():
     bounds = Column("k", INT), Column("n", Type("int64", nullable=True))
     source = logical.Source((), KV | {"n": bounds[1].type, "unread": INT}, "s")
-    node = logical.Temporal((source,), source.schema, *bounds)
+    node = temporal.Temporal((source,), source.schema, *bounds)
     graph = lowered(logical.Apply((node,), {"v": INT}, MapStep((("v", Column("v", INT)),))))
     scan, linear, shift, delay = graph.nodes[:4]
     assert list(scan.schema) == ["k", "v", "n"]
@@ -159,14 +159,14 @@ def test_a_temporal_filter_is_a_shift_and_a_delay():
     ]  # fmt: skip
     assert '(not ("$until" is null))' in linear.identity_values[0]
     assert (shift.lower, shift.upper, list(shift.schema)) == (True, True, ["v"])
-    assert isinstance(delay, physical.Delay)
-    assert [type(each) for each in delay.inputs] == [physical.Shift]
-    (one,) = of(lowered(logical.Temporal((T,), KV, None, Literal(3, INT))), physical.Shift)
+    assert isinstance(delay, temporal.Delay)
+    assert [type(each) for each in delay.inputs] == [temporal.Shift]
+    (one,) = of(lowered(temporal.Temporal((T,), KV, None, Literal(3, INT))), temporal.Shift)
     assert (one.lower, one.upper) == (False, True)
 
 
 def test_a_join_function_is_given_all_columns():
-    node = logical.JoinFunction((T,), {"a": INT, "b": INT}, "module:function", batch=False)
+    node = temporal.JoinFunction((T,), {"a": INT, "b": INT}, "module:function", batch=False)
     graph = lowered(logical.Apply((node,), {"b": INT}, MapStep((("b", Column("b", INT)),))))
     assert [type(each).__name__ for each in graph.nodes] == ["Scan", "JoinFunction", "Delay", "Linear"]
     assert list(graph.nodes[0].schema) == ["k", "v"]

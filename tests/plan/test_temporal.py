@@ -8,7 +8,7 @@ import pytest
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import MapStep
 from ddcli.expressions.types import parse_type
-from ddcli.plan.logical import JoinFunction, Temporal
+from ddcli.plan.temporal import JoinFunction, Temporal
 from tests.cases import cases
 from tests.plan.support import SCHEMAS, chain, logical, problems
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddcli.plan import groupings, physical_joins
+from ddcli.plan import groupings, physical
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from tests.sql.judge import bound
@@ -41,5 +41,5 @@ def test_columns_that_are_a_key_are_known(text):
 )
 def test_a_join_with_a_side_of_unique_keys_is_one_join(text, joins, distinct):
     nodes = lower(Graph({"out": bound(text)})).nodes
-    assert sum(isinstance(node, physical_joins.EquiJoin) for node in nodes) == joins
+    assert sum(isinstance(node, physical.EquiJoin) for node in nodes) == joins
     assert sum(isinstance(node, groupings.Threshold) for node in nodes) == distinct

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions.tree import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.plan import asof, groupings, joins, logical, loops, windows
+from ddcli.plan import asof, groupings, joins, logical, loops, temporal, windows
 from ddcli.plan.node import Graph
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
@@ -367,7 +367,7 @@ class Model:
         return total(result)
 
     @_counted.register
-    def _(self, node: logical.Temporal) -> Collection:
+    def _(self, node: temporal.Temporal) -> Collection:
         (now,) = self.now
 
         def there(row: Row) -> bool:
@@ -379,7 +379,7 @@ class Model:
         return total((record, count) for row, record, count in self._rows(node.inputs[0]) if there(row))
 
     @_counted.register
-    def _(self, node: logical.JoinFunction) -> Collection:
+    def _(self, node: temporal.JoinFunction) -> Collection:
         return total(
             (tuple(result[name] for name in node.schema), count * diff)
             for row, _, count in self._rows(node.inputs[0])
@@ -478,7 +478,9 @@ def python_rows(step: PythonStep, record: dict[str, Any]) -> Iterable[Mapping[st
     return [given] if isinstance(given, dict) else given
 
 
-def python_updates(node: logical.JoinFunction, record: dict[str, Any]) -> Iterator[tuple[Mapping[str, Any], Time, int]]:
+def python_updates(
+    node: temporal.JoinFunction, record: dict[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Time, int]]:
     """Give the updates that a Python function makes of one record, times as tuples; in batches, of a batch of one."""
     function = load(node.function)
     if node.batch:

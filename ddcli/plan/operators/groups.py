@@ -12,8 +12,7 @@ from ddcli.expressions.tree import Call, Column, PythonStep
 from ddcli.expressions.types import Type
 from ddcli.plan import groupings, logical
 from ddcli.plan.memo import MemoizedCalls
-from ddcli.plan.operators.row import NOTHING, argument, columns_of, integer, mapped, operator, require
-from ddcli.plan.relation import Relation
+from ddcli.plan.relation import NOTHING, Relation, argument, columns_of, integer, mapped, operator, require
 from ddcli.plan.windows import with_window
 from ddcli.spec.model import PythonFunction
 from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Record, Refused, Shape, shape
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.operators.row import Operands
+    from ddcli.plan.relation import Operands
     from ddcli.spec.model import Assignments, GroupColumn, Order
 
     Arguments = dict[str, Any]
     from ddcli.expressions.types import Schema
-    from ddcli.plan.operators.row import BindContext
+    from ddcli.plan.relation import BindContext
 
 
 FUNCTION_NAME = Words(

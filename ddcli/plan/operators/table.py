@@ -10,26 +10,27 @@ from ddcli.errors import Expanded, SpecError, Text, Unbuilt, noting, placing, ra
 from ddcli.expressions.coerce import as_date
 from ddcli.expressions.tree import Cast, Column, ExplodeStep, FilterStep, UnnestStep, quoted
 from ddcli.expressions.types import ColumnScope
-from ddcli.plan import joins, logical, loops
+from ddcli.plan import joins, logical, loops, temporal
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators import groups
 from ddcli.plan.operators.groups import MEMOIZABLE, PYTHON, PythonOr, applied_function, defined
-from ddcli.plan.operators.row import (
+from ddcli.plan.relation import (
     NOTHING,
     ON_KEY,
     RIGHT,
     BindContext,
     Operands,
     OperatorRow,
+    Relation,
     argument,
     columns_of,
+    concat,
     integer,
     mapped,
     operator,
     parse_all,
     require,
 )
-from ddcli.plan.relation import Relation, concat
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
 from ddcli.spec.values import (
     ALIAS,
@@ -378,7 +379,7 @@ def temporal_filter(operands: Operands, lower: Text | None = None, upper: Text |
         problem = f"a temporal_filter needs one time coordinate; here time has {len(time)}"
         raise SpecError(problem, hint="now is not before or after a bound where times have no order")
     bounds = [bound(relation.scalar(text), text, time[0]) if text else None for text in (lower, upper)]
-    return relation.over(logical.Temporal((relation.node,), relation.schema, *bounds))
+    return relation.over(temporal.Temporal((relation.node,), relation.schema, *bounds))
 
 
 @operator("join_function", "{function: 'prices:changes', columns: {price: int64}}", argument("function", PYTHON))
@@ -391,7 +392,7 @@ def join_function(operands: Operands, function: PythonFunction) -> Relation:
     for column, (text, _) in function.columns.items():
         problem = f"the column '{column}' would hide the frame's own: it holds the row, time and diff of each update"
         require(not function.batch or column not in own, text, problem, "rename it, or leave `batch` out")
-    return Relation(logical.JoinFunction((operands.relation.node,), schema, name, function.batch))
+    return Relation(temporal.JoinFunction((operands.relation.node,), schema, name, function.batch))
 
 
 @operator(

@@ -58,7 +58,7 @@ def delta_joins(
     found: dict[str, Node] = {}
     taken: set[str] = set()
     for node in reversed(nodes):
-        if isinstance(node, physical_joins.EquiJoin) and node.fingerprint not in taken:
+        if isinstance(node, physical.EquiJoin) and node.fingerprint not in taken:
             join = _Joined(readers)
             join.add(node)
             other = join.delta() if join.parts.isdisjoint(engines) else None
@@ -98,13 +98,13 @@ class _Joined:
     result: list[tuple[str, Place]] = field(default_factory=list)
     schema: Schema = field(default_factory=dict)
 
-    def add(self, node: physical_joins.EquiJoin) -> None:
+    def add(self, node: physical.EquiJoin) -> None:
         """Add the last join, with the joins below it."""
         self.schema = node.schema
         places = self._join(node)
         self.result = [(name, places[name]) for name in node.schema]
 
-    def _join(self, node: physical_joins.EquiJoin, depth: int = 1) -> dict[str, Place]:
+    def _join(self, node: physical.EquiJoin, depth: int = 1) -> dict[str, Place]:
         """Add a join at this depth below the last one, and return the origin of each of its columns."""
         self.parts.add(node.fingerprint)
         left, right = node.inputs
@@ -125,7 +125,7 @@ class _Joined:
         if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1 and depth < MOST:
             names, below, passed, _ = _unwrapped(node)
             alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
-            if alone and isinstance(below, physical_joins.EquiJoin):
+            if alone and isinstance(below, physical.EquiJoin):
                 places = self._join(below, depth + 1)
                 self.parts.update(each.fingerprint for each in (node, *passed))
                 return {name: places[source] for name, source in names.items()}

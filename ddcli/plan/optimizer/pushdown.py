@@ -3,26 +3,19 @@
 Only moves that pay for all data are made: a filter passes a collection without another reader, and enters no side of a join that other joins by the
 same key share. The same records fail as before: a filter is moved only if it fails on no record, and passes only operators that fail on none. Of alternatives
 over both sides of a join, each side gets the condition that follows from all of them. A join without a key gets the one that equalities above it state.
-
-Columns that no operator reads are dropped at the scan and wherever the state would keep them. To drop a column of a collection is a projection, and every operator that does not read the column has the same
-result over the projection. A node has the columns that its operator reads; operators that compare whole records read all columns, and so do loops.
-
-A *side* is a collection as joins by one key read it. It is arranged with the columns that these joins need, even if others
-read more columns of the collection.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, Literal, MapStep
-from ddcli.expressions.types import cheapest
 from ddcli.plan import joins, logical
 from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.joins import BinaryNode, Join
+from ddcli.plan.lower import arranged, side_name, sides
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.windows import Window
 
@@ -31,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.node import Columns
     from ddcli.plan.physical import Engines
 
 
@@ -220,17 +212,20 @@ class _FilterMover:
         """Add a node over the new nodes of its inputs; if it is a filter, push its conditions down."""
         inputs = tuple(self.done[child.fingerprint] for child in node.inputs)
         found = node.over(inputs)
-        parts = _movable(found)
-        if not parts and type(found) is logical.Apply and isinstance(found.step, FilterStep):
-            found = self.over(found, (self.inner_joined(inputs[0], found.step.condition),))
-        if parts:
-            (child,) = inputs
-            bare = {at: part for at, part in parts.items() if not part.columns()}
-            below, left = self.pushed(child, {at: part for at, part in parts.items() if at not in bare})
-            if below is not child:
-                found = filtered_by(below, [*bare.values(), *left.values()])
+        # No operator is below an input, so its filter stays where it is.
+        if type(found) is logical.Apply and isinstance(found.step, FilterStep) and inputs[0].inputs:
+            found = self._filtered(found, inputs[0], found.step.condition)
         self.done[node.fingerprint] = found
         self._stand(found, [node.fingerprint])
+
+    def _filtered(self, node: Node, child: Node, condition: Expression) -> Node:
+        """Return a filter of a child with its conditions pushed down if none of them may fail: those before a failing one decide on which records it is evaluated."""
+        if not is_certain(condition):
+            return self.over(node, (self.inner_joined(child, condition),))
+        parts = dict(enumerate(conjuncts(condition)))
+        bare = {at: part for at, part in parts.items() if not part.columns()}
+        below, left = self.pushed(child, {at: part for at, part in parts.items() if at not in bare})
+        return node if below is child else filtered_by(below, [*bare.values(), *left.values()])
 
     def engines(self, graph: Graph, wishes: Engines) -> Engines:
         """Return the wishes for the new nodes: those for the nodes that they replace, or, for a filter that sank, those for its readers."""
@@ -360,15 +355,6 @@ def filtered_by(node: Node, conditions: Iterable[Expression]) -> Node:
     return logical.Apply((node,), node.schema, FilterStep(all_of(wanted))) if wanted else node
 
 
-def _movable(node: Node) -> Parts:
-    """Return the conditions of a filter if none of them may fail; else none, since the conditions before a failing one decide on which records it is evaluated."""
-    if not isinstance(node, logical.Apply) or isinstance(node, logical.FilterOnRead):
-        return {}
-    if not isinstance(node.step, FilterStep) or not is_certain(node.step.condition):
-        return {}
-    return dict(enumerate(conjuncts(node.step.condition)))
-
-
 def _implied(condition: Expression, columns: KeysView[str]) -> Expression | None:
     """Return the condition on some columns that each alternative of a condition implies; None if one implies none."""
     found = []
@@ -378,51 +364,6 @@ def _implied(condition: Expression, columns: KeysView[str]) -> Expression | None
             return None
         found.append(all_of(own))
     return any_of(found) if len(found) > 1 else None
-
-
-def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
-    """Return, by node fingerprint, the columns of each node that some reader or output needs, and the columns in `least`.
-
-    Sides are included, by the fingerprint of the collection and the key (see `side_name`).
-    """
-    required: dict[str, Columns] = {}
-    for node in graph.outputs.values():
-        required[node.fingerprint] = frozenset(node.schema)
-    for node in reversed(graph.nodes()):
-        if least and node.fingerprint in least:
-            required[node.fingerprint] = required.get(node.fingerprint, frozenset()) | least[node.fingerprint]
-        if isinstance(node, logical.Source) and node.arranged:
-            # Read in place, whole: a part of it would have to be arranged anew.
-            required[node.fingerprint] = frozenset(node.schema)
-        # An operator that counts rows only needs some column: any that others read will do.
-        wanted = required[node.fingerprint] = required[node.fingerprint] or frozenset(cheapest(node.schema))
-        needs = node.reads(wanted)
-        for child, columns in zip(node.inputs, needs, strict=True):
-            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | columns
-        for (child, key), columns in zip(sides(node), needs, strict=False):
-            name = side_name(child.fingerprint, key)
-            whole = isinstance(child, logical.Source) and child.arranged
-            known = least.get(name, frozenset()) if least else frozenset()
-            some = frozenset(child.schema) if whole else columns.union(key)
-            required[name] = required.get(name, frozenset()) | some | known
-    return required
-
-
-def side_name(identity: str, key: Iterable[str]) -> str:
-    """Return the name of the collection with this identity as joins by a key read it."""
-    return f"{identity} by {json.dumps(sorted(set(key)))}"
-
-
-def sides(node: Node) -> list[tuple[Node, tuple[str, ...]]]:
-    """Return the collections that a node reads by a key, in the order of its inputs, and the keys."""
-    return [(arranged(child), key) for child, key in zip(node.inputs, node.read_by, strict=False)]
-
-
-def arranged(node: Node) -> Node:
-    """Return the collection that is arranged where a node is: the one below explicit arrangements."""
-    while isinstance(node, logical.Arrange):
-        (node,) = node.inputs
-    return node
 
 
 @dataclass(frozen=True)

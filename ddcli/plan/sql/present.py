@@ -22,7 +22,7 @@ from ddcli.expressions.moments import UTC, current_zone, localized
 from ddcli.expressions.parse import expanded
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import parse_sql_type
-from ddcli.plan import logical
+from ddcli.plan import temporal
 from ddcli.plan.operators.table import bound
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import names_present, present_kind
@@ -198,7 +198,7 @@ class _Chain:
         if sign in ("<", "=", ">="):
             passed = self.first(value, times, after=True)
             lower, upper = (passed, upper) if sign == "<" else (lower, passed)
-        return logical.Temporal((node,), node.schema, lower, upper)
+        return temporal.Temporal((node,), node.schema, lower, upper)
 
     def first(self, value: Expression, times: Times, *, after: bool) -> Expression:
         """Return the first time at which the chain is at least a value, or `after` it."""
