@@ -25,9 +25,6 @@ HIDDEN_NOUN = re.compile(
 POINTERS = re.compile(r"\b(of which|by which|those of)\b", re.IGNORECASE)
 """Words that point at a noun that is out of sight: `whose`, `that ... by`, or the noun itself reads at once."""
 
-KERNELS = {"engine", "kernels", "jit"}
-"""Names of the folders whose text is compiled: each edit of a comment there compiles all kernels anew, so these lines change with the code."""
-
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
@@ -100,7 +97,6 @@ def test_docstrings_and_comments_use_the_noun():
     found = [
         f"{path.relative_to(FOLDER.parent)}:{line}: {text.strip()}"
         for path in sorted(FOLDER.rglob("*.py"))
-        if not KERNELS.issuperset(path.parent.parts[-2:])
         for line, text in pointing(path.read_text(encoding="utf-8"))
     ]
     assert not found, "use the noun: `rows whose key is new` for `rows of which the key is new`\n" + "\n".join(found)

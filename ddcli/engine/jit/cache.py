@@ -205,7 +205,7 @@ def _ours() -> tuple[bytes, ...]:
 
 
 def _sources(module: str, seen: set[str]) -> set[str]:
-    """Return the modules whose text a module's code is made of: its own and those of its helpers."""
+    """Return the modules whose text a module's code is made of: the module itself and its helpers' modules."""
     if module not in seen:
         seen.add(module)
         for thing in vars(sys.modules[module]).values():

@@ -40,7 +40,7 @@ class Compiler:
         if target in {V3, AARCH64}:  # ARM's vectors are as long as those that all of x86-64 have
             settings |= {"NUMBA_CPU_NAME": V3 if target == V3 else "x86-64", "NUMBA_CPU_FEATURES": ""}
         self.complaints: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
-        # -P: the sources are those of this process, not modules in the current folder.
+        # -P: the sources are this process's, not modules in the current folder.
         command = [sys.executable, "-P", "-m", f"{__package__}.compile", *([target] if target == AARCH64 else [])]
         pipe = subprocess.PIPE
         try:
@@ -85,7 +85,7 @@ class Compilation:
         self._ends: dict[Path, Future[None]] = {}
         self._threads = 0
         self._wanted = self._made = 0
-        """The kernels that were to be compiled since all were there, and those of them that are."""
+        """The kernels that were to be compiled since the last time that none was missing, and the compiled ones among them."""
         self._begun = self._reported = 0.0
 
     def begin(self, kernel: str, files: Mapping[str, Path]) -> Future[None]:

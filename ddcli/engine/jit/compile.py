@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 C_CONTIGUOUS = 0x1
 LOCK = "compiling"
-"""The file, beside those that are compiled, of which each has a byte that its compiler locks."""
+"""A file beside the compiled ones. Each of these has a byte in it, which its compiler locks."""
 FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
-# Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
+# The characters for an 8-byte integer in numpy's type descriptors: long and long long.
 CHARACTERS = {
     np.int64: "lq",
     np.uint64: "LQ",
@@ -61,7 +61,7 @@ PASSES = (
     *(untyped_passes.ReconstructSSA, typed_passes.NopythonTypeInference, typed_passes.PreLowerStripPhis),
     *(typed_passes.NativeLowering, typed_passes.NoPythonBackend),
 )
-"""Those of numba's passes that a kernel needs: it has no closures, no exceptions, no reference counts and no expressions of whole arrays."""
+"""The passes of numba that a kernel needs: it has no closures, no exceptions, no reference counts and no expressions of whole arrays."""
 
 
 class KernelCompiler(CompilerBase):  # type: ignore[misc]

@@ -95,7 +95,7 @@ def load(objects: Sequence[ObjectCode]) -> dict[str, int]:
 
 
 PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
-"""The options of LLVM by which code reaches all of its own by distances: an image is linked of such code."""
+"""The options of LLVM for code that reaches all of its own by distances: an image is linked of such code."""
 
 
 def translate(text: str, target: str | None = None) -> list[ObjectCode]:

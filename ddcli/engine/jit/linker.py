@@ -198,5 +198,5 @@ def linked(codes: list[ObjectCode]) -> Image | list[ObjectCode]:
 
 
 def text_at(texts: bytes, start: int) -> str:
-    """Return the text at an offset of a table of texts, each of which ends with a zero."""
+    """Return the text at an offset of a table of texts that each end with a zero."""
     return texts[start : texts.index(0, start)].decode()

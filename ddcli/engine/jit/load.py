@@ -50,7 +50,7 @@ def kernel(signature: str) -> Callable[[Callable[..., int]], Kernel]:
 
 
 class Method(ctypes.Structure):
-    """The C structure of which CPython makes a builtin function."""
+    """The C structure that CPython makes a builtin function from."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -129,7 +129,7 @@ def load_kernel(entry: Kernel, *, wait: bool = False) -> Future[None] | None:
         method = Method(entry.name.encode(), addresses[entry.name], VECTOR_CALL, None)
         # The function reads it as long as there is one.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
-        # Its code reads first the types that it compares those of its arguments with, and the function that it calls for others.
+        # Its code reads first the types that its arguments should have, and the function that it calls for others.
         entry.become(make(ctypes.addressof(method), [np.ndarray, list, entry.refuse], None))
     return None
 

@@ -122,7 +122,7 @@ class Kernel:
 
 @cache
 def _as_python(function: Callable[..., int]) -> Callable[..., int]:
-    """Return a kernel's function that calls those of other kernels: numpy's scalars, which it computes with, are no arguments for kernels."""
+    """Return a kernel's function that calls other kernels' functions: numpy's scalars, which it computes with, are no arguments for kernels."""
     called = {
         name: _as_python(there.function)
         for name in function.__code__.co_names

@@ -183,7 +183,7 @@ def rows_that_compare(m: np.ndarray, comparisons: np.ndarray, out: np.ndarray) -
     """Write the numbers of the rows for which all comparisons hold; return how many they are, or -1 if a lane does not exist.
 
     A comparison is [lane, orders, lane or -1, number]. It compares the first lane with the other one, or with the number where that is -1;
-    `orders` is the sum of those of LESS, EQUAL and GREATER for which it holds.
+    `orders` is the sum of the orders (LESS, EQUAL, GREATER) for which it holds.
     """
     for k in range(comparisons.shape[0]):
         if not (0 <= comparisons[k, 0] < m.shape[1] and -1 <= comparisons[k, 2] < m.shape[1]):

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ddcli.engine.jit.registry import DiffOverflow
 
 
-# Words of the state from which a join continues that ran out of room, after those of `pair_group`.
+# Words of the state from which a join continues that ran out of room, after the words of `pair_group`.
 LEFT, RIGHT = 4, 5  # which batches
 X, X_END, Y, Y_END = 6, 7, 8, 9  # rows of the key on both sides; no key has begun while X_END <= X
 STATE: Final = 10
 DONE: Final = 0
-MANY: Final = 4096  # rows of the smaller side from which on room for those of the larger one is allocated at once
+MANY: Final = 4096  # rows of the smaller side from which on room for the larger side's rows is allocated at once
 SPARSE: Final = 8  # a side with this many times its partner's rows is searched in large steps
 
 
@@ -168,7 +168,7 @@ def join_chunks(
     take: np.ndarray,
     most: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the result of `join` in chunks, at least one; later ones are larger, up to `most` rows, or those of one pair of values."""
+    """Yield the result of `join` in chunks, at least one; later ones are larger, up to `most` rows, or the rows of one pair of values."""
     lefts = [a] if isinstance(a, np.ndarray | Uniform) else list(a)
     rights = [b] if isinstance(b, np.ndarray | Uniform) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt

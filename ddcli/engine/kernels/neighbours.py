@@ -313,7 +313,7 @@ def nearest(
     cursor: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Write the right rows that are nearest to places as [probe | value], those of a probe from the last to the first.
+    """Write the right rows that are nearest to places as [probe | value], a probe's rows from the last to the first.
 
     `sources` are sorted by [key | value | time | diff], with one time lane, a value beginning with the side and `lanes` lanes of the
     order. All but the last count whatever their times; of the last, rows of a time not after the probe's. Probe p, a row [order | strict

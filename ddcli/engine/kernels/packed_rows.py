@@ -129,7 +129,7 @@ def unpack_to_pieces(
 
 @kernel("UiVV")
 def widen_bounds(words: np.ndarray, rows: int, least: np.ndarray, most: np.ndarray) -> int:
-    """Widen each lane's least value and upper bound by those of the packed rows. The bound may be above the greatest value.
+    """Widen each lane's least value and upper bound by the packed rows' bounds. The bound may be above the greatest value.
 
     Reads only the heads of blocks. Returns how many words there are.
     """

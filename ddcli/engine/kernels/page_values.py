@@ -240,7 +240,7 @@ def to_lanes(values: np.ndarray, count: int, form: int) -> None:
 
 @inline
 def big_end(data: np.ndarray, at: int, size: int) -> int:
-    """Return the signed number in so many bytes, 1 to 8, the first of which is its big end."""
+    """Return the signed number in so many bytes, 1 to 8, the big end first."""
     bits = U0
     for i in range(size):
         bits = bits << np.uint64(8) | np.uint64(data[at + i])

@@ -254,8 +254,8 @@ def number_values(
 ) -> int:
     """Write the numbers of a column's values that are not null, in the order of their first occurrence; return how many are distinct, or FULL.
 
-    `there`, `values` and `numbers` have room for the rows, `known` for the distinct values. `table` is zero and has a power of two of slots, at
-    most half of which are filled.
+    `there`, `values` and `numbers` have room for the rows, `known` for the distinct values. `table` is zero and has a power of two of slots; at
+    most half of them get filled.
     """
     rows = m.shape[0]
     if not 0 <= lane < width_of(m, form) or rows > min(there.size, values.size, numbers.size):

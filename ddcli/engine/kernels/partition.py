@@ -27,16 +27,16 @@ MANY: Final = 1 << 18
 OPEN: Final = 1 << 11
 """The largest number of pieces of all shards: each keeps a line of the cache open while rows are distributed."""
 FEWEST: Final = 5
-"""The fewest bits by which a shard's rows are distributed: with fewer the pieces don't fit the cache."""
+"""The fewest bits for distributing a shard's rows: with fewer the pieces don't fit the cache."""
 LEADING: Final = 3
 """The most lanes by whose bits rows are distributed."""
 NO_LANES = np.empty(0, np.int64)
-"""The lanes, and the plan, by which a shard has one piece."""
+"""The lanes and the plan for one piece a shard."""
 
 
 @kernel("MVVV")
 def widen_ranges(m: np.ndarray, lanes: np.ndarray, least: np.ndarray, most: np.ndarray) -> int:
-    """Widen the least and the greatest value of each of some lanes by those of the rows."""
+    """Widen the least and the greatest value of each of some lanes to include the rows' values."""
     for c in range(lanes.size):
         lane = lanes[c]
         low = least[c]
@@ -160,7 +160,7 @@ def exchange_in_order(
 
 
 def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
-    """Return the plan by which rows are distributed by the leading bits of lanes of these ranges: for each lane its least value, the bits to drop, and the bits to keep."""
+    """Return the plan for distributing rows by the leading bits of lanes of these ranges: for each lane its least value, the bits to drop, and the bits to keep."""
     plan = np.zeros((3, len(least)), np.int64)
     for c, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
         width = (high - low).bit_length()

@@ -1,4 +1,4 @@
-"""Kernels that collect the rows that a reduction evaluates: those of the touched keys, at each instance.
+"""Kernels that collect the rows that a reduction evaluates: the touched keys' rows, at each instance.
 
 Rows are passed on as `[group | value | instance | diff]`: from that instance on, until the group's last one, the value's
 count is changed by that diff. With totally ordered times a group is a key, and updates before its first

@@ -134,7 +134,7 @@ def carry(limbs: np.ndarray, sizes: np.ndarray) -> int:
 
 @kernel("MiVM")
 def add_limbs(m: np.ndarray, lane: int, instances: np.ndarray, limbs: np.ndarray) -> int:
-    """Add the limbs that rows have from a lane on, times their diff, to those of the rows' instances."""
+    """Add the limbs that rows have from a lane on, times their diff, to the limbs of the rows' instances."""
     last = m.shape[1] - 1
     for r in range(m.shape[0]):
         for c in range(limbs.shape[1]):

@@ -1,6 +1,6 @@
 """Kernels that find a reduction's interesting times: the new times of each key, closed under lattice join.
 
-An *instance* is a key at an interesting time. Instances are kept as `first` and `times`: those of the g-th touched key
+An *instance* is a key at an interesting time. Instances are kept as `first` and `times`: the instances of the g-th touched key
 are rows first[g] to first[g + 1] of `times`, in lexicographic order, which is a linear extension of the order of times.
 """
 

@@ -51,7 +51,7 @@ def walk_trace(
 ) -> int:
     """Walk one trace as `walk_groups` does, for the first `groups` keys; `later` has `p` rows.
 
-    Rows bounds[g, 0] to bounds[g, 1] of `held` are then those of group g. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW.
+    Rows bounds[g, 0] to bounds[g, 1] of `held` are then the rows of group g. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW.
     """
     depth = rounds.size
     # Most groups have rows in few of the sources: find those first, a source at a time.
@@ -153,7 +153,7 @@ def walk_groups(
 
 
 class Histories(NamedTuple):
-    """A trace of some groups: sorted matrices [key | value | times | rounds | diff], those of earlier intervals first, `old` of them."""
+    """A trace of some groups: sorted matrices [key | value | times | rounds | diff], of earlier intervals first, `old` of them."""
 
     sources: list[np.ndarray]
     old: int

@@ -15,7 +15,7 @@ LARGEST: Final = (1 << 63) - 1
 
 @inline
 def compare_at(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> int:
-    """Return -1, 0 or 1 as `lanes` lanes of row i of `a`, from lane `ca` on, are before, equal to or after those of row j of `b`, from `cb` on."""
+    """Return -1, 0 or 1 as `lanes` lanes of row i of `a`, from lane `ca` on, are before, equal to or after the lanes of row j of `b`, from `cb` on."""
     for c in range(lanes):
         x = a[i, ca + c]
         y = b[j, cb + c]

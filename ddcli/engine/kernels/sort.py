@@ -1,6 +1,6 @@
 """Sort rows by lanes, and consolidate: equal rows summed into one, zero diffs gone.
 
-Large matrices are first distributed into pieces by the leading bits of their lanes, whole rows at a time: all rows of a piece are before those of the next, and each piece is small
+Large matrices are first distributed into pieces by the leading bits of their lanes, whole rows at a time: all rows of a piece are before the next piece's, and each piece is small
 enough to be sorted within the processor's cache (see `sort_rows`).
 """
 
@@ -410,5 +410,5 @@ def distributed_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
 
 
 def bits_of_pieces(rows: int) -> int:
-    """Return the number of leading bits by which so many rows are distributed into pieces."""
+    """Return the number of leading bits for distributing so many rows into pieces."""
     return min((rows // TARGET).bit_length() + 1, DISTRIBUTION_BITS)

@@ -16,7 +16,7 @@ from ddcli.engine.kernels.rows import add_row, close_rows, copy_row
 
 PIECE_BITS: Final = 15
 DIGIT: Final = 11  # most bits of a radix digit
-LEAD_DIGIT: Final = 9  # bits of a digit, three of which are sorted by at first
+LEAD_DIGIT: Final = 9  # bits of a digit; the first sort is by three digits
 SMALL: Final = 1 << 10  # rows up to which two digits do, of
 SMALL_DIGIT: Final = 8  # bits
 MOVES: Final = 4  # moves a row, on average, that are spent on ordering what three digits leave equal

@@ -151,7 +151,7 @@ def half_character(data: np.ndarray, i: int, end: int) -> int:
 
 @inline
 def has_escape(data: np.ndarray, start: int, end: int) -> bool:
-    """Return whether a JSON string has an escape that polars does not write again in a text: any but those of a quote and a line break."""
+    """Return whether a JSON string has an escape that polars does not write again in a text: any escape but a quote's and a line break's."""
     i = start
     while i < end:
         if data[i] == BACKSLASH:

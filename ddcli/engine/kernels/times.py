@@ -64,7 +64,7 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
         return UNCHANGED
     d = m.shape[1] - 1
     data = d - nt
-    start = 0  # of the rows whose data are those of the row at hand
+    start = 0  # of the rows with the same data as the row at hand
     o = 0
     disordered = False
     for i in range(m.shape[0]):
@@ -178,7 +178,7 @@ def enter_rows(m: np.ndarray, nt: int, out: np.ndarray) -> int:
 
 @kernel("MiM")
 def raise_lanes(m: np.ndarray, at: int, floor: np.ndarray) -> int:
-    """Raise the lanes from `at` on to those of `floor` where they are less."""
+    """Raise the lanes from `at` on to the lanes of `floor` where they are less."""
     for i in range(m.shape[0]):
         for c in range(floor.shape[1]):
             m[i, at + c] = max(m[i, at + c], floor[i, c])
@@ -206,7 +206,7 @@ def join_times(m: np.ndarray, at: int, times: np.ndarray) -> None:
 
 
 def shift(m: np.ndarray, nt: int, *, lower: bool, upper: bool) -> np.ndarray:
-    """Return updates by which each row's record exists from one time on until another.
+    """Return updates that make each row's record exist from one time on until another.
 
     `m` is [data | from | until | nt times | diff], where `from` is missing without `lower` and `until` without `upper`. The result
     is [data | times | diff]: the diff at the lattice join of the first time with `from`, and its negation at that with `until`;

@@ -1,4 +1,4 @@
-"""Updates that share one time and diff, as those of a first load do: their common tail is kept once.
+"""Updates that share one time and diff, as a first load's updates do: their common tail is kept once.
 
 Only joins (see `join`), and the traces that keep the rows for them, know this form.
 """
@@ -57,8 +57,8 @@ def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
 class Uniform:
     """Updates of one time and one positive diff: `data`, (rows, lanes), sorted, and once the `tail` of each row, its times and diff.
 
-    A record with a larger multiplicity is repeated accordingly, which must be rare. The length and the shape are those of the
-    consolidated matrix; it has no other attribute of one: code that takes it for a matrix fails, and reads no wrong lanes.
+    A record with a larger multiplicity is repeated accordingly, which must be rare. The length and the shape are the
+    consolidated matrix's; it has no other attribute of a matrix: code that takes it for one fails, and reads no wrong lanes.
     """
 
     __slots__ = ("_rows", "data", "tail", "tails")
