@@ -50,7 +50,6 @@ class Mirrored:
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the table's package reads, and, by version, what it reads as of each version that was read."""
     draw = random.Random(f"{SEED}-{seed}")
-    monkeypatch.setattr(equal_parts, "LEAST", (1, 1 << 12)[seed % 3 == 0])
     monkeypatch.setattr(mirror, "FILES", (2, 64)[seed % 3 == 1])
     monkeypatch.setattr(equal_parts, "SAMPLE", (1, 256)[seed % 3 == 2])
     monkeypatch.setattr(equal_parts, "NEAR", (0, 4)[seed % 2])

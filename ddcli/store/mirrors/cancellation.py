@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -18,47 +18,31 @@ from ddcli.store.mirrors.equal_parts import (
     apart_rows,
     different,
     different_elsewhere,
-    equal_columns,
     in_order,
     mostly_equal,
-    partners,
 )
 from ddcli.store.scratch import buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddcli.store.mirrors.equal_parts import FileRows, Place
 
-T = TypeVar("T")
-R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
 """The factor, and the addition, that the left rows must have grown by before they are compared again."""
 READ = 1 << 18
 """The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
-AHEAD = 2
-"""Pairs of pieces that are compared while the rows of one are taken."""
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and the rows of new ones with 1, but for rows that both have.
 
-    While rows are compared the next files of each side are read. Pieces some of whose columns are equal by their bytes come first: only their
-    different columns are read whole.
+    While rows are compared the next files of each side are read.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
         sides = (_ComparedRows(-1), _ComparedRows(1))
-        pairs = _rewritten(gone, new, threads)
-        for found in _ahead(_changed, pairs, threads):
-            for side, rows in zip(sides, found, strict=True):
-                side.keep(rows)
-            if sum(side.kept for side in sides) > buckets.HELD // 2:
-                for side in sides:
-                    yield from side.release()
-        paired = {id(piece) for pair in pairs for piece in pair[:2]}
-        gone, new = ([piece for piece in side if id(piece) not in paired] for side in (gone, new))
         waiting = [_FileQueue(placed, threads) for placed in in_order(gone, new)]
         _read_ahead(waiting)
         compared = 0
@@ -86,46 +70,6 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
                 compared = 0
         for side in sides:
             yield from side.release()
-
-
-def _rewritten(
-    gone: Sequence[FileRows], new: Sequence[FileRows], threads: ThreadPoolExecutor
-) -> list[tuple[FileRows, FileRows, list[str]]]:
-    """Return the pairs of pieces in which a file that is gone was rewritten, and the columns that are equal in both by their bytes; pairs without such columns are left out."""
-    pairs = [
-        (gone[at], new[other]) for at, other in partners(*([[*each.marks()] for each in side] for side in (gone, new)))
-    ]
-    found = threads.map(lambda pair: equal_columns(*(each.columns.chunks for each in pair if each.columns)), pairs)
-    return [(*pair, same) for pair, same in zip(pairs, found, strict=True) if same]
-
-
-def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of two pieces that differ from those at their places in the other one; columns that are the same are read once."""
-    left, right = (each.columns for each in pair[:2])
-    assert left is not None, "it has columns"
-    assert right is not None, "it has columns"
-    others, same = ([name for name in left.names if (name in pair[2]) == each] for each in (False, True))
-    if not others:
-        return pl.DataFrame(), pl.DataFrame()
-    ours, theirs = left.read(others), right.read(others)
-    apart = apart_rows(ours, theirs)
-    ours, theirs = ours.filter(apart), theirs.filter(apart)
-    if ours.is_empty():
-        return ours, theirs
-    shared = left.read(same).filter(apart).get_columns() if same else []
-    ours, theirs = ours.hstack(shared).select(left.names), theirs.hstack(shared).select(left.names)
-    return (ours, theirs) if ours.height * FEW <= len(apart) else different(ours, theirs)  # in another order
-
-
-def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor) -> Iterator[R]:
-    """Yield the result of `do` for each, in order; some are computed ahead."""
-    waiting = deque[Future[R]]()
-    for each in given:
-        waiting.append(threads.submit(do, each))
-        if len(waiting) > AHEAD:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 class _FileQueue:

@@ -9,7 +9,6 @@ import json
 import re
 import time as clock
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from os import SEEK_END
 from pathlib import Path
@@ -26,7 +25,7 @@ from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.cancellation import DIFF, remainder
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
-from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, pieces_of
+from ddcli.store.mirrors.equal_parts import FileRows, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
@@ -249,20 +248,13 @@ class DeltaSource(TableSource):
             least, largest = (found[0].least, found[0].largest) if found else ({}, {})
             rows = sum(each.rows for each in found)
             least, largest = self._renamed(partition | least), self._renamed(partition | largest)
-            return [FileRows(lambda: [self._file(file, known)], least, largest, rows=rows)]
+            return [FileRows(lambda: [self._file(file, known)], least, largest, rows)]
         return [self._piece(file, part) for part in found]
 
     def _piece(self, file: DataFile, part: RowGroupRange) -> FileRows:
-        def read(columns: Sequence[str]) -> pl.DataFrame:
-            return self._read(file, columns, part.start, part.rows)
-
         partition = dict(file.partition)
-        columns = None
-        if part.chunks is not None:
-            chunks = replace(part.chunks, columns=self._renamed(part.chunks.columns))
-            columns = PieceColumns([*self.columns], read, chunks)
         least, largest = self._renamed(partition | part.least), self._renamed(partition | part.largest)
-        return FileRows(lambda: [read([*self.columns])], least, largest, columns, part.rows)
+        return FileRows(lambda: [self._read(file, None, part.start, part.rows)], least, largest, part.rows)
 
     def _renamed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of columns, by their names in files, by their names in the table."""

@@ -1,8 +1,6 @@
-"""Parts of a table's files that are equal in their rewritten versions: their place in one order, columns equal by their bytes, and equal rows in pairs.
+"""Parts of a table's files that are equal in their rewritten versions: their place in one order, and equal rows in pairs.
 
-A rewrite of some rows changes few least values, so that a file and its new version come one after the other; and most columns are written as they were.
-A chunk is a column's pages in a row group, each with its header, the dictionary first. Chunks of the same bytes have the same values if the number of rows, the
-column's type and its compression are the same, too. So chunks are compared without decoding them.
+A rewrite of some rows changes few least values, so that a file and its new version come one after the other.
 
 Equal rows of two frames are those at the same places, those with one value in a column that seems to identify rows, and those with one hash.
 Rows are compared column by column before they count as equal. Numbers without nulls are compared as machine words, by numpy: polars
@@ -11,9 +9,7 @@ takes three times as long to put them in another order.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
-from collections import Counter
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
@@ -30,123 +26,6 @@ from ddcli.store.files.access import fs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-
-WINDOW = 1 << 18
-"""Bytes that are compared at once."""
-LEAST = 1 << 12
-"""Rows that row groups have on average, at least: columns of fewer are decoded sooner than their chunks are found."""
-
-
-ColumnChunks = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...]]
-"""The chunks of a column in some row groups: their kind and their sizes in bytes, which must be equal as their bytes must, and where each begins in the file."""
-
-
-@frozen
-class PieceChunks:
-    """The chunks of some row groups of a file, by their columns, and how many rows each row group has."""
-
-    path: Path
-    rows: tuple[int, ...]
-    columns: Mapping[str, ColumnChunks]
-
-
-@frozen
-class PieceColumns:
-    """A piece of a file whose columns can be read one by one: their names, some of them as a frame, and the places of those in the file."""
-
-    names: Sequence[str]
-    read: Callable[[Sequence[str]], pl.DataFrame]
-    chunks: PieceChunks
-
-
-def chunks_of(path: Path, footer: Any, groups: Sequence[int]) -> PieceChunks | None:
-    """Return the places of the columns in some row groups of a file with this footer (pyarrow's); None where they are small, or two have one name."""
-    found = [footer.row_group(at) for at in groups]
-    rows = tuple(group.num_rows for group in found)
-    fields = [*footer.schema.to_arrow_schema()]
-    if sum(rows) < LEAST * len(rows) or len({field.name for field in fields}) < len(fields):
-        return None
-    columns, leaf = {}, 0
-    for each in fields:
-        leaves = range(leaf, leaf := leaf + _leaves(each.type))
-        chunks = [group.column(at) for group in found for at in leaves]
-        types = tuple(_type(footer.schema.column(at)) for at in leaves)
-        kind = (str(each.type), each.nullable, types, *(chunk.compression for chunk in chunks))
-        columns[each.name] = kind, tuple(chunk.total_compressed_size for chunk in chunks), tuple(map(_start, chunks))
-    return PieceChunks(path, rows, columns) if leaf == footer.num_columns else None
-
-
-def _leaves(kind: Any) -> int:
-    """Return how many columns of Parquet a type of Arrow has."""
-    from pyarrow import types
-
-    if types.is_nested(kind):
-        return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields))
-    return 1
-
-
-def _type(column: Any) -> tuple[Any, ...]:
-    levels = column.max_definition_level, column.max_repetition_level
-    logical = str(column.logical_type), column.length, column.precision, column.scale
-    return column.path, column.physical_type, *levels, *logical
-
-
-def _start(chunk: Any) -> int:
-    start: int = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start
-
-
-def equal_columns(left: PieceChunks, right: PieceChunks) -> list[str]:
-    """Return the columns that have the same bytes in two pieces; none where row groups have other rows, or a file can't be read."""
-    if left.rows != right.rows:
-        return []
-    try:
-        with left.path.open("rb", 0) as ours, right.path.open("rb", 0) as theirs:
-            return [
-                name
-                for name, (kind, sizes, starts) in left.columns.items()
-                if (other := right.columns.get(name)) is not None
-                and (kind, sizes) == other[:2]
-                and all(
-                    _same_bytes(ours.fileno(), theirs.fileno(), *each)
-                    for each in zip(starts, other[2], sizes, strict=True)
-                )
-            ]
-    except OSError:
-        return []  # the reader of its rows reports the error
-
-
-def _same_bytes(ours: int, theirs: int, start: int, begin: int, size: int) -> bool:
-    """Return whether two files have the same bytes at two places; not where one ends before."""
-    for at in range(0, size, WINDOW):
-        length = min(WINDOW, size - at)
-        mine = os.pread(ours, length, start + at)
-        if len(mine) < length or mine != os.pread(theirs, length, begin + at):
-            return False
-    return True
-
-
-def partners(gone: Sequence[Iterable[Any]], new: Sequence[Iterable[Any]]) -> list[tuple[int, int]]:
-    """Return pairs of places on two sides, each place once at most: those with most marks in common that no other on the left has.
-
-    >>> partners(["abx", "cdx", "efx"], ["cdx", "aby", "ghx"])
-    [(1, 0), (0, 1)]
-    """
-    owners: dict[Any, int | None] = {}
-    for at, marks in enumerate(gone):
-        for mark in marks:
-            owners[mark] = at if owners.get(mark, at) == at else None
-    found, taken = [], set[int]()
-    for at, marks in enumerate(new):
-        votes = Counter(owner for mark in marks if (owner := owners.get(mark)) is not None and owner not in taken)
-        if votes:
-            ((owner, _),) = votes.most_common(1)
-            taken.add(owner)
-            found.append((owner, at))
-    return found
 
 
 PIECE = 1 << 18
@@ -166,16 +45,8 @@ class FileRows:
     read: Callable[[], Iterable[pl.DataFrame]]
     least: Mapping[Any, Any]
     largest: Mapping[Any, Any] = field(default_factory=dict)
-    columns: PieceColumns | None = None
-    """Its columns, where these can be compared by their bytes."""
     rows: int = 0
     """The number of its rows, as far as that is known before they are read."""
-
-    def marks(self) -> Iterator[Any]:
-        """Yield marks of its columns: a mark is shared with the column of the same bytes of another file, and with few others."""
-        if self.columns is not None:
-            for name, (kind, sizes, _) in self.columns.chunks.columns.items():
-                yield name, kind, sizes, self.least.get(name), self.largest.get(name)
 
 
 def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
@@ -217,16 +88,12 @@ def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
 
 
 class RowGroupRange(NamedTuple):
-    """Some of a Parquet file's row groups: the first row, the number of rows, and the least and the largest values of their first columns.
-
-    For a file on this machine also the places of their columns.
-    """
+    """Some of a Parquet file's row groups: the first row, the number of rows, and the least and the largest values of their first columns."""
 
     start: int
     rows: int
     least: dict[str, Any]
     largest: dict[str, Any]
-    chunks: PieceChunks | None = None
 
 
 def pieces_of(path: Path) -> list[RowGroupRange]:
@@ -239,7 +106,6 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
     except (OSError, ArrowException):
         return []  # the reader of its rows reports the error
     found: list[RowGroupRange] = []
-    groups: list[list[int]] = []
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
         least, largest = dict[str, Any](), dict[str, Any]()
@@ -257,14 +123,10 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
                     name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
                 }
             found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
-            groups[-1].append(at)
         else:
             start = found[-1].start + found[-1].rows if found else 0
             found.append(RowGroupRange(start, group.num_rows, least, largest))
-            groups.append([at])
-    if not fs(path).is_local:
-        return found
-    return [each._replace(chunks=chunks_of(path, footer, own)) for each, own in zip(found, groups, strict=True)]
+    return found
 
 
 FEW = 4
