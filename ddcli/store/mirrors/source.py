@@ -16,6 +16,7 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.store.files.access import reading
 from ddcli.store.files.gate import checksum
+from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, MirrorCursor, UnknownChange
 from ddcli.store.scratch.buckets import partition
@@ -191,10 +192,8 @@ class TableSource(ABC):
 
     def _kept(self, path: Path) -> pl.DataFrame:
         """Return the updates of a file of the mirror; columns that the table had not then are null."""
-        with reading(path.resolve()) as file:  # a dry run has links to the files of the mirror
-            frame = pl.read_parquet(file)
-        missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
-        return frame.with_columns(missing)
+        (frame,) = frames_of([path.resolve()])  # a dry run has links to the files of the mirror
+        return in_columns(frame, self.columns)
 
     def _check_columns(self, mark: MirrorCursor, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Refuse a table whose columns are gone or have other types, or that got some that can't be null; `described` are the columns of versions since then."""
@@ -248,7 +247,7 @@ def count_left(files: Sequence[Path], condition: RowCondition, columns: Schema) 
     return sum(frame.filter(pl.col(DIFF) > 0).height for frame in consolidated([whole.select(*rows, DIFF)]))
 
 
-def frames_of(files: Iterable[Path]) -> Iterable[pl.DataFrame]:
+def frames_of(files: Iterable[Path]) -> Iterator[pl.DataFrame]:
     """Yield the rows of each file of a mirror."""
     for path in files:
         with reading(path) as file:

@@ -23,13 +23,14 @@ from pyspark.sql import types
 from ddcli.errors import EngineError, InputError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
-from ddcli.store.files.access import fs, reading
+from ddcli.store.files.access import fs
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files, checksum, temporary
 from ddcli.store.files.objects import locate
+from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange, write_frames
-from ddcli.store.mirrors.source import MICRO, TableSource, labelled
+from ddcli.store.mirrors.source import MICRO, TableSource, frames_of, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -258,13 +259,10 @@ def _subtracted(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files of a mirror, whose paths a task is given, to be subtracted."""
     adopt_settings(settings)
-    kinds = {name: kind.to_polars() for name, kind in columns.items()}
-    for path in (path for batch in batches for path in batch.column(0).to_pylist()):
-        with reading(locate(Path("/"), path)) as file:
-            frame = pl.read_parquet(file)
-        missing = [pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in frame.columns]
-        rows = frame.with_columns(*missing, -pl.col(DIFF))
-        yield from to_arrow(rows, {**columns, DIFF: Type("int64")}, path)
+    paths = [locate(Path("/"), path) for batch in batches for path in batch.column(0).to_pylist()]
+    for path, frame in zip(paths, frames_of(paths), strict=True):
+        rows = in_columns(frame, columns).with_columns(-pl.col(DIFF))
+        yield from to_arrow(rows, {**columns, DIFF: Type("int64")}, str(path))
 
 
 def _mirrored(

@@ -223,30 +223,28 @@ class FileTable(Target):
         self, number: int, change: Change, known: CommitRecord | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number; see `Target`."""
-        if self.loader is not None and (change.whole or not self.contents) and self.loader.wants(change):
-            announce(())
-            if change.whole or change.former is not None:
-                self.make(change.columns, change.former)
-            made = self.loader.load(change, number, self._name(number), self.writer(change.footer))
-            announce([piece for piece, _ in made])
-            for piece, facts in made:
-                self.adopt(piece.name, facts)
-            self.commit(number, [piece for piece, _ in made], sorted(self.names()) if change.whole else [])
-            self.sweep(number, {piece.name for piece, _ in made})
-            return
-        if self.contents:
-            kept, new = self._contents(number, change, known)
-        else:
-            kept, new = (), self._log(number, change)
+        loader = self.loader if change.whole or not self.contents else None
+        loader = loader if loader is not None and loader.wants(change) else None
+        kept: Sequence[TableFile] = ()
+        new: Frames = []
+        if loader is None:
+            kept, new = self._contents(number, change, known) if self.contents else ((), self._log(number, change))
         announce([*kept, *(piece for piece, _ in new)])
         if change.whole or change.former is not None:
             self.make(change.columns, change.former)
         stay = {piece.name for piece in kept}
         gone = sorted(self.names() - stay) if self.contents or change.whole else []
         write = self.writer(change.footer)
-        for piece, rows_of in new:
-            self.adopt(piece.name, write(piece.name, rows_of()))
-        self.commit(number, [piece for piece, _ in new], gone)
+        if loader is not None:
+            made = loader.load(change, number, self._name(number), write)
+            announce([piece for piece, _ in made])
+        else:
+            made = [(piece, write(piece.name, rows_of())) for piece, rows_of in new]
+        for piece, facts in made:
+            self.adopt(piece.name, facts)
+        self.commit(number, [piece for piece, _ in made], gone)
+        if loader is not None:
+            self.sweep(number, {piece.name for piece, _ in made})
 
     def difference(self, change: Change) -> tuple[Lanes, int]:
         """Return the difference of the table to the contents of a whole log; see `Target`."""

@@ -7,11 +7,9 @@ that. A process that finds one under way can't know whether the rows changed, an
 
 from __future__ import annotations
 
-import io
 import uuid
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,21 +21,16 @@ from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
 from ddcli.privacy import previewed
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
-from ddcli.store.files.objects import locate
-from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
-from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.mark import COMMITTED, Target, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
     from ddcli.engine.columns import Lanes
-    from ddcli.expressions.types import Schema
-    from ddcli.store.state.entries import FileEntry
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitKey, CommitRecord, TableFile
 
@@ -170,8 +163,7 @@ class SparkTable(Target):
     def _contents(self, change: Change) -> Iterator[tuple[DataFrame, int]]:
         """Yield the rows of the whole log, and their number. Raises EngineError for contents that a table can't hold."""
         names, keys = ([*map(in_backticks, each)] for each in (change.columns, self._unique))
-        files = {file.name: file for file in change.files}
-        task = partial(_updates, str(change.log), files, change.columns, settings_in_use())
+        files, task = [file.name for file in change.files], partial(_updates, change, settings_in_use())
         schema = spark_schema({**change.columns, DIFF: Type("int64")})
         listed = self._session.createDataFrame([(name,) for name in files], "name string")
         updates = listed.repartition(max(1, len(files)), "name").mapInArrow(task, schema)
@@ -281,17 +273,10 @@ def _shown(row: Any) -> str:
     return ", ".join(f"{name} = {value}" for name, value in previewed(row.asDict()).items())
 
 
-def _updates(
-    log: str,
-    files: Mapping[str, FileEntry],
-    columns: Schema,
-    settings: dict[str, str],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the updates, without times, of files of a log, whose names a task is given."""
+def _updates(change: Change, settings: dict[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the updates, without times, of files of a change's log, whose names a task is given."""
     adopt_settings(settings)
-    kinds = {**columns, DIFF: Type("int64")}
+    files = {file.name: file for file in change.files}
+    kinds = {**change.columns, DIFF: Type("int64")}
     for name in (name for batch in batches for name in batch.column(0).to_pylist()):
-        path = locate(Path("/"), log) / name
-        frame = in_columns(pl.read_parquet(io.BytesIO(read_checked(path, files[name]))), columns)
-        yield from to_arrow(frame.select(*kinds), kinds, str(path))
+        yield from to_arrow(change.rows(files[name], change.schema), kinds, str(change.log / name))
