@@ -3,8 +3,7 @@
 A rewrite of some rows changes few least values, so that a file and its new version come one after the other.
 
 Equal rows of two frames are those at the same places, those with one value in a column that seems to identify rows, and those with one hash.
-Rows are compared column by column before they count as equal. Numbers without nulls are compared as machine words, by numpy: polars
-takes three times as long to put them in another order.
+Rows are compared column by column before they count as equal.
 """
 
 from __future__ import annotations
@@ -12,19 +11,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.engine.arrow import Chunk, Memory, chunks
-from ddcli.engine.kernels.pairs import keep_equal_texts, keep_equal_words, pair, pair_near, partition, place_views
+from ddcli.engine.kernels.pairs import pair, pair_near, partition
 from ddcli.store.files.access import fs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -141,8 +138,6 @@ NEAR = 4
 """Numbers are near each other if their range is at most this many times their count."""
 SPREAD = np.int64(-7046029254386353131)
 """An odd number: no two integers have the same product with it in 64 bits, and the products of near ones are far apart."""
-NUMBERS = {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64}
-TEXTS = {pl.String, pl.Binary}
 
 
 def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -164,63 +159,14 @@ def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the same of frames with rows that are known to differ at the same places."""
-    ours, theirs = _Rows(left), _Rows(right)
-    key = _key(ours)
-    if key is not None and key not in theirs.nulls:
-        left, right = _unpaired(ours, theirs, pairs(ours.words(key), theirs.words(key), spread=False), key)
-        ours, theirs = _Rows(left), _Rows(right)
+    key = _key(left)
+    if key is not None and not right[key].null_count():
+        left, right = _unpaired(left, right, pairs(_words(left[key]), _words(right[key]), spread=False))
     if left.height and right.height:
-        left, right = _unpaired(ours, theirs, pairs(_hashes(left), _hashes(right)))
+        left, right = _unpaired(
+            left, right, pairs(*(side.hash_rows(1).to_numpy().view(np.int64) for side in (left, right)))
+        )
     return left, right
-
-
-class _Texts(NamedTuple):
-    """The texts of a column as views with addresses. `chunks` keeps their memory alive, `within` is its begin and end."""
-
-    views: np.ndarray[Any, Any]
-    chunks: list[Chunk]
-    within: list[int]
-
-
-class _Rows:
-    """A frame, and the values of its columns as far as they can be compared without polars."""
-
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame = frame
-        self.nulls = {
-            each.name: each.is_null().to_numpy()
-            for each in frame.get_columns()
-            if each.null_count() and each.dtype not in TEXTS
-        }
-
-    @cached_property
-    def numbers(self) -> dict[str, pl.Series]:
-        """Columns of numbers and moments, as numbers; any for null."""
-        names = [name for name, dtype in self.frame.schema.items() if dtype in NUMBERS or dtype.is_temporal()]
-        plain = self.frame.select(pl.col(names).to_physical())
-        plain = plain.fill_null(0) if self.nulls.keys() & {*names} else plain
-        return dict(zip(plain.columns, plain.get_columns(), strict=True))
-
-    def words(self, name: str) -> np.ndarray[Any, Any]:
-        """Return integers for the values of a column of numbers, others for others. A float may have several: its rows count as different by them."""
-        parts = [*self.parts(name)]
-        if len(parts) == 1:
-            return parts[0]
-        whole, row = np.empty(self.frame.height, np.int64), 0
-        for part in parts:
-            whole[row : (row := row + len(part))] = part
-        return whole
-
-    def parts(self, name: str) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield these integers as they are in memory; narrow ones are made wide."""
-        for part in self.numbers[name].get_chunks():
-            values = part.to_numpy()
-            yield values.view(f"i{values.itemsize}").astype(np.int64, copy=False)
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The columns of texts or bytes."""
-        return [name for name, dtype in self.frame.schema.items() if dtype in TEXTS]
 
 
 def mostly_equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
@@ -242,69 +188,32 @@ def _some(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frame.slice((frame.height - run) * at // (PLACES - 1), run) for at in range(PLACES))
 
 
-def _key(rows: _Rows) -> str | None:
+def _key(frame: pl.DataFrame) -> str | None:
     """Return a column of integers or timestamps without nulls whose values seem to identify rows; None if there is none."""
-    if rows.frame.height <= SAMPLE:
+    if frame.height <= SAMPLE:
         return None
-    names = [each for each in rows.numbers if each not in rows.nulls and not rows.frame.schema[each].is_float()]
-    some = _some(rows.frame.select(names)) if names else pl.DataFrame()
-    return next((each.name for each in some.get_columns() if each.n_unique() == some.height), None)
+    plain = [each for each in frame if (each.dtype.is_integer() or each.dtype.is_temporal()) and not each.null_count()]
+    return next((each.name for each in _some(pl.DataFrame(plain)) if each.n_unique() == len(each)), None)
 
 
-def _texts(series: pl.Series) -> _Texts:
-    found = _Texts(np.empty((len(series), 2), np.int64), [*chunks(series)], [])
-    row = 0
-    for chunk in found.chunks:
-        views, nulls, buffers = chunk.words(2), chunk.nulls(), chunk.viewed()
-        placed = found.views[row : (row := row + len(views))]
-        place_views(views, np.array([at for at, _ in buffers], np.int64), placed)
-        if nulls is not None:
-            placed[nulls] = -1
-        found.within.extend(end for at, size in buffers if size for end in (at, at + size))
-    return found
-
-
-def _hashes(frame: pl.DataFrame) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = frame.hash_rows(1).to_numpy()
-    return found.view(np.int64)
+def _words(values: pl.Series) -> np.ndarray[Any, Any]:
+    """Return integers for the values of such a column, others for others."""
+    found = values.to_physical().to_numpy()
+    return found.view(f"i{found.itemsize}").astype(np.int64, copy=False)
 
 
 def _unpaired(
-    left: _Rows, right: _Rows, found: np.ndarray[Any, Any], key: str | None = None
+    left: pl.DataFrame, right: pl.DataFrame, found: np.ndarray[Any, Any]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return two frames without the rows that are equal to their partners: `found` has the place of the partner, or -1.
-
-    The pairs are equal in the column `key`. The left side is not copied: its parts are compared as they are in memory.
-    """
-    equal = (found >= 0).view(np.uint8)
-    for name in left.nulls.keys() | right.nulls.keys():
-        mine, its = (side.nulls.get(name, np.zeros(side.frame.height, np.bool_)) for side in (left, right))
-        equal &= mine == its[found]
-    for name in [each for each in left.numbers if each != key]:
-        its_words, row = right.words(name), 0
-        for part in left.parts(name):
-            rows = slice(row, row := row + len(part))
-            keep_equal_words(part, its_words, found[rows], equal[rows])
-    for name in left.texts:
-        its_texts, row = _texts(right.frame[name]), 0
-        for series in left.frame[name].get_chunks():
-            rows = slice(row, row := row + len(series))
-            _keep_equal(_texts(series), its_texts, found[rows], equal[rows])
-    others = [name for name in left.frame.columns if name not in left.numbers and name not in left.texts]
-    if others:
-        places = np.flatnonzero(equal)
-        equal[places] = ~apart_rows(left.frame.select(others)[places], right.frame.select(others)[found[places]])
-    kept = np.ones(right.frame.height, np.bool_)
-    kept[found[equal != 0]] = False
-    return left.frame.filter(pl.Series(equal == 0)), right.frame.filter(pl.Series(kept))
-
-
-def _keep_equal(left: _Texts, right: _Texts, found: np.ndarray[Any, Any], equal: np.ndarray[Any, Any]) -> None:
-    """Write 0 for rows whose texts differ from their pairs'."""
-    within = [*left.within, *right.within]
-    base, end = min(within, default=0), max(within, default=0)
-    data = np.asarray(Memory(base, (end - base,), "|u1", (left, right))) if within else np.empty(0, np.uint8)
-    keep_equal_texts(data, base, left.views, right.views, found, equal)
+    """Return two frames without the rows that are equal to their partners: `found` has the place of the partner, or -1."""
+    places = np.flatnonzero(found >= 0)
+    equal = ~apart_rows(left[places], right[found[places]]).to_numpy()
+    sides = []
+    for frame, gone in ((left, places[equal]), (right, found[places[equal]])):
+        kept = np.ones(frame.height, np.bool_)
+        kept[gone] = False
+        sides.append(frame.filter(pl.Series(kept)))
+    return sides[0], sides[1]
 
 
 def apart_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
