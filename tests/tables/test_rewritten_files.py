@@ -84,7 +84,7 @@ def pieces(path, names):
                 pl.lit(None, SCHEMA[name]).alias(name) for name in columns if name not in frame.columns
             ).select(columns)
 
-        yield FileRows(lambda read=read: [read(names)], part.least, part.largest, part.rows)
+        yield FileRows(lambda read=read: [read(names)], part.least, part.largest)
 
 
 def plain(value):

@@ -8,7 +8,7 @@ No row is taken for another one because their hashes are equal. Equal rows that 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -32,24 +32,20 @@ DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
 """The factor, and the addition, that the left rows must have grown by before they are compared again."""
-READ = 1 << 18
-"""The most rows of one side that are read ahead from several files while others are compared; more if the other side's next file has more."""
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and the rows of new ones with 1, but for rows that both have.
 
-    While rows are compared the next files of each side are read.
+    While rows are compared the next file of each side is read.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
         sides = (_ComparedRows(-1), _ComparedRows(1))
         waiting = [_FileQueue(placed, threads) for placed in in_order(gone, new)]
-        _read_ahead(waiting)
         compared = 0
         at = _behind(waiting, sides)
         while at is not None:
             sides[at].take(waiting[at].read())
-            _read_ahead(waiting)
             _drop_equal(*sides)
             last, at = at, _behind(waiting, sides)
             fewer, more = sorted(side.rows for side in sides)
@@ -73,43 +69,27 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
 
 
 class _FileQueue:
-    """The files of one side that are still to be compared; the first ones are being read."""
+    """The files of one side that are still to be compared; the first one is being read."""
 
     def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
         self._placed, self._threads = deque(placed), threads
-        self._reading = deque[Future[list[pl.DataFrame]]]()
+        self._begin()
 
     @property
     def place(self) -> Place | None:
         """The place of the next file in the order; None: there is none."""
         return self._placed[0][0] if self._placed else None
 
-    @property
-    def rows(self) -> int:
-        """Return the number of rows of the next file."""
-        return self._placed[0][1].rows if self._placed else 0
-
     def read(self) -> list[pl.DataFrame]:
-        """Return the rows of the next file, which are being read."""
-        found = self._reading.popleft().result()
+        """Return the rows of the next file, and begin to read the one after it."""
+        found = self._reading.result()
         self._placed.popleft()
+        self._begin()
         return found
 
-    def read_ahead(self, most: int) -> None:
-        """Start reads of the next files, together of at most `READ` or `most` rows, but of one at least."""
-        rows = 0
-        for at, (_, file) in enumerate(self._placed):
-            rows += file.rows
-            if at and rows > max(READ, most):
-                return
-            if at == len(self._reading):
-                self._reading.append(self._threads.submit(lambda each: [*each.read()], file))
-
-
-def _read_ahead(sides: Sequence[_FileQueue]) -> None:
-    """Have the next files of each side read."""
-    for side, other in (sides, sides[::-1]):
-        side.read_ahead(other.rows)
+    def _begin(self) -> None:
+        if self._placed:
+            self._reading = self._threads.submit(lambda file: [*file.read()], self._placed[0][1])
 
 
 def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:

@@ -42,8 +42,6 @@ class FileRows:
     read: Callable[[], Iterable[pl.DataFrame]]
     least: Mapping[Any, Any]
     largest: Mapping[Any, Any] = field(default_factory=dict)
-    rows: int = 0
-    """The number of its rows, as far as that is known before they are read."""
 
 
 def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:

@@ -161,7 +161,7 @@ class IcebergSource(TableSource):
 
     def _piece(self, task: _DataFile) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        return FileRows(lambda: self._file(task), least, largest, task.file.record_count)
+        return FileRows(lambda: self._file(task), least, largest)
 
     def _bounds(self, found: Mapping[int, bytes] | None) -> dict[str, Any]:
         """Return values that a manifest has of columns, as far as these are the table's."""
