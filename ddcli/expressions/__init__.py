@@ -4,7 +4,6 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
-* checks: the checks of lowered expressions, and ranges that prove that these can't overflow
 * coerce: common types of expressions, and casts
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * dialect: the SQL that is read: sqlglot's grammar without its functions; errors of syntax
@@ -14,7 +13,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * lower: the tree to polars: values and checks; comparisons, conditionals, structs
 * lower_cast: casts
 * lower_json: parts of JSON texts
-* lower_list: lists
+* lower_list: lists, and the sort keys of lists and structs
 * lower_number: arithmetic; bits of integers
 * lower_text: text functions
 * lower_time: dates, times, intervals
@@ -27,6 +26,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * patterns: patterns of `like`, and regular expressions as RE2 has them
 * python: Python functions that a pipeline names; a Python function's definition, read from its text
 * python_values: Python values as columns of a type; Python functions in a stage
+* ranges: ranges of integers and decimals, which prove that none overflows
 * reductions: expressions over aggregate calls
 * revisions: calls that an earlier version computed otherwise
 * signatures: functions of the table, their signatures as text, and checks of constants

@@ -10,7 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlglot import exp
 
@@ -45,7 +45,7 @@ from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Lite
 from ddcli.expressions.types import ALIASES, MAX_PRECISION, SQL_NAMES, parse_sql_type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.errors import Span
     from ddcli.expressions.syntax_tree import Tree
@@ -197,16 +197,21 @@ BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct
 class FormReader(ABC):
     """The reader of a syntax tree's forms into a typed tree; subclasses know the meanings of names."""
 
-    def __init__(self, tree: Tree):
-        self.tree, self.place, self.take = tree, tree.place, tree.take
-        self.parameters: dict[str, Expression] = {}
-        """The parameters of the lambdas around, by name in lower case."""
-        self.lambdas = 0
-        """The number of the lambdas around."""
+    tree: Tree
+    place: Callable[[exp.Expr], Span]
+    take: Callable[..., list[Any]]
+    parameters: dict[str, Expression]
+    """The parameters of the lambdas around, by name in lower case."""
+    lambdas = 0
+    """The number of the lambdas around."""
 
     @abstractmethod
     def read(self, node: exp.Expr) -> Expression:
         """Return the typed tree of a syntax node."""
+
+    @abstractmethod
+    def literal(self, node: exp.Literal) -> Literal:
+        """Read a number, or text in single quotes."""
 
     @abstractmethod
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
@@ -286,12 +291,6 @@ class FormReader(ABC):
             hint = suggestion(part, PARTS, f"one of {', '.join(sorted(PARTS))}", mark="`")
             self.fail(node, f"extract has no part `{part}`", hint)
         return self.resolve(node, function.name, [self.read(value)])
-
-    def literal(self, node: exp.Literal) -> Literal:
-        """Read a number, or text in single quotes."""
-        written, is_text = self.take(node, "this", "is_string")
-        span = self.place(node)
-        return Literal(str(written), STRING, span=span) if is_text else number(str(written), span)
 
     def negative(self, node: exp.Neg) -> Expression:
         """Read unary minus; before a number it is a part of the number, so that the least int64 can be written."""

@@ -1,8 +1,9 @@
 """The tree to polars: a value for every row, and checks that find the rows that fail.
 
 polars returns null (or wraps) where the expression must fail, so a lowered expression has two parts: the value, which never raises,
-and `Check`s, boolean expressions that are true where the row fails (see `checks`). A branch of `case` not taken, a later argument
-of `coalesce`, the right side of `and` after false are not evaluated, so they can't fail. Lists and structs compare by sort keys.
+and `Check`s, boolean expressions that are true where the row fails. A part that is only reached under a condition fails nowhere else: a branch of `case` not taken, a later argument
+of `coalesce`, the right side of `and` after false. A failing value inside a `try_` function is null. There is no check if the types or the known ranges of columns rule failure out.
+Lists and structs compare by sort keys.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.checks import Checks, balanced
-from ddcli.expressions.lower_number import unscaled, wide
+from ddcli.dataclass import dataclass
+from ddcli.expressions.lower_number import balanced
 from ddcli.expressions.moments import UTC, leaves_years
 from ddcli.expressions.nanoseconds import Fine, counted
+from ddcli.expressions.ranges import bounds, is_safe
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal, deep_calls, depths
-from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.expressions.checks import Check, Lower, Range
+    from ddcli.expressions.ranges import Range
     from ddcli.expressions.types import Type
+
+    Lower = Callable[["Lowering", Call, list[pl.Expr]], pl.Expr]
+    """Returns a call's value of its arguments' values; adds the checks of the rows that it fails on."""
 
 
 # Functions that polars has as methods of their first argument.
@@ -56,11 +60,33 @@ def _is_strict(name: str) -> bool:
     return name in STRICT or (name in FUNCTIONS and FUNCTIONS[name].rule is None)
 
 
-class Lowering(Checks):
-    """The lowering of expressions to polars, which collects their checks, each once."""
+@dataclass(frozen=True)
+class Check:
+    """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
+
+    failing: pl.Expr
+    problem: str
+    hint: str | None
+    expression: Expression
+
+
+class Lowering:
+    """The lowering of expressions to polars, which collects their checks, each once.
+
+    `ranges` holds the least and largest value of integer columns, of decimals as unscaled integers, if known: failures that they and the types rule out are not checked.
+    """
 
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
-        super().__init__(ranges)
+        self.ranges = ranges or {}
+        self.checks: list[Check] = []
+        self._mask: pl.Expr | None = None
+        self._tried: list[pl.Expr] | None = None
+        self._known: set[tuple[str, int, int]] = set()
+        self._lowered = 0
+        """The number of checks so far of the call or cast that is lowered: it may have several with one problem."""
+        self._masks: dict[tuple[int, str], int] = {}
+        self.reached = 0
+        """The number of the mask: equal numbers are equal masks."""
         self.parts: list[list[pl.Expr]] = []
         """Columns to be computed before values and checks, in steps: each reads the columns of the steps before."""
         self._depths: dict[int, int] = {}
@@ -156,7 +182,13 @@ class Lowering(Checks):
         return self.bound(value) if nested else value
 
     def _guarded(self, expression: Expression, mask: pl.Expr, number: int) -> pl.Expr:
-        return self.guarded(mask, number, lambda: self.value(expression))
+        """Return the value of a part that is only reached where `mask` is true; `number` is that of the mask from `after`."""
+        outer, reached = self._mask, self.reached
+        self._mask = mask if outer is None else outer & mask
+        self.reached = number
+        value = self.value(expression)
+        self._mask, self.reached = outer, reached
+        return value
 
     def _case(self, case: Case) -> pl.Expr:
         values: list[tuple[pl.Expr, pl.Expr]] = []
@@ -200,6 +232,56 @@ class Lowering(Checks):
             result = pl.when(value.is_not_null()).then(value).otherwise(result)
             result = result if at % LONG or not varies else self.bound(result)
         return result
+
+    # --- checks ---------------------------------------------------------------------------------------------------
+
+    def never_negative(self, expression: Expression) -> bool:
+        """Return whether an integer expression is known to be zero or more."""
+        found = bounds(expression, self.ranges)
+        return found is not None and found[0] >= 0
+
+    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> bool:
+        """Add a check that fails the rows for which `failing` is true (inside a try_ function they are null); return whether any may."""
+        if is_safe(expression, self.ranges):
+            return False
+        if self._tried is not None:
+            self._tried.append(failing)
+            return True
+        key = (expression.text(), self._lowered, self.reached)
+        self._lowered += 1
+        if key not in self._known:
+            self._known.add(key)
+            masked = failing if self._mask is None else failing & self._mask
+            self.checks.append(Check(masked, problem, hint, expression))
+        return True
+
+    def fail_given(
+        self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None
+    ) -> None:
+        """`fail`, but not where an argument is null: then the call is null before it can fail."""
+        for arg, value in zip(call.args, args, strict=True):
+            if arg.type.nullable:
+                failing = failing & value.is_not_null()
+        self.fail(call, failing, problem, hint)
+
+    def trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
+        """Return the result of `lower`, the lowering of one call or cast; with `tried` it is null where that fails."""
+        outer, around = self._tried, self._lowered
+        self._tried, self._lowered = [] if tried else outer, 0
+        value = lower()
+        failing, self._tried, self._lowered = self._tried, outer, around
+        if not tried:
+            return value
+        # A null in `failing` is no failure: `otherwise` takes it.
+        return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
+
+    def after(self, number: int, text: str) -> int:
+        """Return the number of a mask under which a condition holds, too: equal conditions under equal masks are equal masks."""
+        return self._masks.setdefault((number, text), len(self._masks) + 1)
+
+    def of_elements(self) -> Lowering:
+        """Return the lowering of values of a list's elements: no column holds a part of one."""
+        return ElementLowering({})
 
 
 class ElementLowering(Lowering):
@@ -287,12 +369,7 @@ def lowering_of(function: str) -> Lower:
     raise KeyError(function)
 
 
-NULL, VALUE, END, TEXT_END = "~", "-", " ", "\0\0"
-"""The marks of a sort key: of a null, which is the last, of a value, and of the end of a list and of a text, which are before all that may follow."""
-LOWEST = -(2**63)
-
-
-def _struct_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _struct_extract(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     name = call.args[1]
     assert isinstance(name, Literal)
     return args[0].struct.field(str(name.value))
@@ -320,55 +397,11 @@ def _fields(left: pl.Expr, right: pl.Expr, kind: Type) -> pl.Expr:
     return reduce(and_, [_same(*pair) for pair in pairs])
 
 
-def sort_key(value: pl.Expr, kind: Type) -> pl.Expr:
-    """Return texts that are compared as lists or structs are: from the first part on, a null part as the last; null for null."""
-    return pl.when(value.is_not_null()).then(_key(value, kind))
-
-
-def _marked(value: pl.Expr, kind: Type) -> pl.Expr:
-    return pl.when(value.is_not_null()).then(pl.lit(VALUE) + _key(value, kind)).otherwise(pl.lit(NULL))
-
-
-def _key(value: pl.Expr, kind: Type) -> pl.Expr:
-    """Return texts in the order of values, equal for equal ones. None is the beginning of another, so they may follow each other."""
-    if kind.inner is not None:
-        return value.list.eval(_marked(pl.element(), kind.inner)).list.join("") + END
-    if kind.fields:
-        return pl.concat_str([_marked(value.struct.field(name), inner) for name, inner in kind.fields])
-    if kind.kind == "string":
-        return value.str.replace_all("\0", "\0\1", literal=True) + TEXT_END
-    if kind.kind == "binary":
-        return value.bin.encode("hex") + END
-    if kind.kind == "null":
-        return value.cast(pl.String)
-    if kind.is_wide:
-        number = unscaled(value)
-        digits = pl.when(number < 0).then(number + wide(10**MAX_PRECISION - 1)).otherwise(number)
-        sign = pl.when(number < 0).then(pl.lit("0")).otherwise(pl.lit("1"))
-        return sign + digits.cast(pl.String).str.zfill(MAX_PRECISION)
-    return _unsigned(value, kind).cast(pl.String).str.zfill(20)
-
-
-def _unsigned(value: pl.Expr, kind: Type) -> pl.Expr:
-    """Return integers of 64 bits without a sign in the order of values."""
-    if kind.kind == "uint64":
-        return value
-    if kind.is_float:
-        number = value.cast(pl.Float64)
-        plain = pl.when(number == 0).then(0.0).when(number.is_nan()).then(math.nan).otherwise(number)
-        bits = plain.reinterpret(dtype=pl.Int64)
-        number = pl.when(bits < 0).then(bits ^ ~LOWEST).otherwise(bits)
-    else:
-        number = (unscaled(value) if kind.kind == "decimal" else value.to_physical()).cast(pl.Int64)
-    return (number ^ LOWEST).reinterpret(dtype=pl.UInt64)
-
-
 OF_STRUCTS: dict[str, Lower] = {
     "named_struct": lambda _, call, args: pl.struct(
         [value.alias(name) for (name, _), value in zip(call.type.fields, args, strict=True)]
     ),
     "struct_extract": _struct_extract,
-    "sort_key": lambda _, call, args: sort_key(args[0], call.args[0].type),
 }
 
 
@@ -396,7 +429,7 @@ def compared(sign: str, left: pl.Expr, right: pl.Expr, *, constant: bool) -> pl.
     return COMPARE[MIRRORED.get(sign, sign)](right, left) if constant else COMPARE[sign](left, right)
 
 
-def _compare(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _compare(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     sign = call.function
     if call.args[0].type.kind == "struct":
         left, right = args
@@ -406,7 +439,7 @@ def _compare(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return compared(sign, *args, constant=not call.args[0].columns())
 
 
-def _in(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _in(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     value, *others = args  # without the constants
     listed = [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
     constants = [constant for constant in listed if constant is not None]
@@ -419,11 +452,12 @@ def _in(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return balanced(or_, found)
 
 
-def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _extremum(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if call.type.kind in ("list", "struct"):
-        best, key = args[0], sort_key(args[0], call.type)
+        sort_key = lowering_of("sort_key")
+        best, key = args[0], sort_key(low, call, args[:1])
         for arg in args[1:]:
-            other = sort_key(arg, call.type)
+            other = sort_key(low, call, [arg])
             better = key.is_null() | ((other < key) if call.function == "least" else (other > key)).fill_null(
                 value=False
             )
@@ -439,16 +473,16 @@ def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return best
 
 
-def _error(low: Checks, call: Call, _: list[pl.Expr]) -> pl.Expr:
+def _error(low: Lowering, call: Call, _: list[pl.Expr]) -> pl.Expr:
     (message,) = call.args
     assert isinstance(message, Literal)
     low.fail(call, pl.lit(True), str(message.value))
     return pl.lit(None, dtype=call.type.to_polars())
 
 
-def _nullif(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    kind = call.args[0].type
-    sides = [sort_key(arg, kind) if kind.kind in ("list", "struct") else arg for arg in args]
+def _nullif(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    nested = call.args[0].type.kind in ("list", "struct")
+    sides = [lowering_of("sort_key")(low, call, [arg]) for arg in args] if nested else args
     return pl.when(compared("=", *sides, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
 

@@ -19,7 +19,7 @@ from ddcli.expressions.moments import UTC, clocks, instants, outside
 from ddcli.expressions.types import MAX_PRECISION, SIGNED, Type
 
 if TYPE_CHECKING:
-    from ddcli.expressions.checks import Checks
+    from ddcli.expressions.lower import Lowering
     from ddcli.expressions.tree import Cast
 
 INTEGER = r"^[+-]?[0-9]+$"
@@ -40,7 +40,7 @@ SPACES = " \t\n\v\f\r"
 """The characters around a text that a cast ignores."""
 
 
-def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+def lower_cast(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     """Return the converted value; adds the checks for the rows on which the cast fails."""
     source, target = cast.argument.type, cast.type
     if source.kind in ("null", "list", "struct"):
@@ -60,11 +60,11 @@ def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     return _temporal(low, cast, value)
 
 
-def _fail(low: Checks, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
+def _fail(low: Lowering, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
     low.fail(cast, failing, f"a value {why} {cast.type.required()}", cast.hint or "use try_cast for null")
 
 
-def _number(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _number(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     dtype = target.to_polars()
     if target.is_float:
@@ -83,7 +83,7 @@ def _number(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     return result
 
 
-def _decimal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _decimal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     if target.is_float:
         return value.cast(target.to_polars())
@@ -123,7 +123,7 @@ def _fitting(number: pl.Expr, target: Type, digits: int, shift: int = 0) -> pl.E
     return scaled(grown(pl.when(too_long(number, digits)).then(None).otherwise(number), shift), target)
 
 
-def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
+def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:
     target = cast.type
     dtype = target.to_polars()
     if target.kind == "decimal":
@@ -269,7 +269,7 @@ def _float_text(value: pl.Expr) -> pl.Expr:
     return written.str.replace(".e", "e", literal=True).str.replace("e-([0-9])$", "e-0${1}")
 
 
-def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _temporal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     """Convert between dates, times, timestamps and lengths of time: with and without a zone by the times on its clocks."""
     source, target = cast.argument.type, cast.type
     if bool(source.zone) != bool(target.zone):
@@ -284,7 +284,7 @@ def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     return _moved(low, cast, value, source, target)
 
 
-def _moved(low: Checks, cast: Cast, value: pl.Expr, source: Type, target: Type) -> pl.Expr:
+def _moved(low: Lowering, cast: Cast, value: pl.Expr, source: Type, target: Type) -> pl.Expr:
     dtype = target.to_polars()
     if source == target:
         return value

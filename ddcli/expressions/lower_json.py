@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions import lower_cast as of_values
-from ddcli.expressions.checks import Checks, balanced
 from ddcli.expressions.json_text import (
     EACH,
     MISSING,
@@ -33,7 +32,7 @@ from ddcli.expressions.json_text import (
     written,
 )
 from ddcli.expressions.lower_cast import to_text
-from ddcli.expressions.lower_number import each
+from ddcli.expressions.lower_number import balanced, each
 from ddcli.expressions.lower_text import constant
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.tree import Call, Cast, Column
@@ -42,13 +41,13 @@ from ddcli.expressions.types import Type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.expressions.checks import Lower
+    from ddcli.expressions.lower import Lower, Lowering
 
 
 TEXT = Type("string", nullable=True)
 
 
-def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _json(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     path, is_list = constant(call, 1), call.type.kind == "list"
     steps = steps_of(path.removesuffix(EACH) if is_list else path)
     assert steps is not None
@@ -82,7 +81,7 @@ def _json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return each(args[0], found, call.type.to_polars())
 
 
-def _from_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _from_json(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower `from_json`: Python reads the texts of a value's parts, and casts make them values, null where they can't."""
 
     def texts(text: str) -> Any:
@@ -96,7 +95,7 @@ def _from_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return _values(low, each(args[0], texts, _as_texts(call.type).to_polars()), call.type)
 
 
-def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
+def lower_cast(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     """Lower a cast of JSON to a list or a struct: `from_json`, but an error where that has null for a value of another kind, or for a member that only one side has."""
 
     def fits(text: str) -> bool:
@@ -126,7 +125,7 @@ def _present(value: pl.Expr, kind: Type) -> pl.Expr:
     return value.is_not_null().cast(pl.UInt32)
 
 
-def _of_texts(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _of_texts(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower a function of one or two JSON texts."""
     invalid = balanced(or_, [~each(arg, is_json, pl.Boolean) for arg in args])
     low.fail_given(call, args, invalid, "a text is not JSON", "use `case when json_valid(x) then ...`")
@@ -152,7 +151,7 @@ def _tried(value: Callable[[], Any]) -> Any:
         return None
 
 
-def _to_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _to_json(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower `to_json`, `json_object` and `json_array`."""
     if call.function == "to_json":
         value = _shown(low, call, args[0], call.args[0].type)
@@ -178,7 +177,7 @@ def _to_json(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.concat_str([pl.lit(opening), inner, pl.lit(closing)])
 
 
-def _shown(low: Checks, call: Call, value: pl.Expr, kind: Type) -> pl.Expr:
+def _shown(low: Lowering, call: Call, value: pl.Expr, kind: Type) -> pl.Expr:
     """Return values as JSON; of a null anything."""
 
     def part(value: pl.Expr, kind: Type) -> pl.Expr:
@@ -211,10 +210,10 @@ def _as_texts(kind: Type) -> Type:
     return TEXT
 
 
-def _values(low: Checks, texts: pl.Expr, kind: Type) -> pl.Expr:
+def _values(low: Lowering, texts: pl.Expr, kind: Type) -> pl.Expr:
     """Return the value of a type whose parts are texts."""
     if kind.inner is not None:
-        return texts.list.eval(_values(Checks(), pl.element(), kind.inner))  # no column holds a part of an element
+        return texts.list.eval(_values(low.of_elements(), pl.element(), kind.inner))
     if kind.fields:
         parts = [_values(low, texts.struct.field(name), inner).alias(name) for name, inner in kind.fields]
         return pl.when(texts.is_not_null()).then(pl.struct(parts))

@@ -1,26 +1,28 @@
-"""Lists in polars."""
+"""Lists in polars; and the sort keys of lists and structs."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.expressions.lower import ElementLowering
-from ddcli.expressions.lower_number import HIGH, LOW, checked, each, quotient, scaled, too_long, wide
+from ddcli.expressions.lower_number import HIGH, LOW, checked, each, quotient, scaled, too_long, unscaled, wide
 from ddcli.expressions.lower_text import FAR, LONGEST, constant, part
 from ddcli.expressions.tree import Lambda, Literal
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
-    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.lower import Lower, Lowering
     from ddcli.expressions.tree import Call
+    from ddcli.expressions.types import Type
 
 MOST = 1.2e38
 """A number between the largest decimal, unscaled, and the largest integer of 128 bits."""
 
 
-def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _array(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if not args:
         return pl.lit([], dtype=call.type.to_polars())
     inner = call.type.inner
@@ -30,7 +32,7 @@ def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.concat_list(args).cast(call.type.to_polars())
 
 
-def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _element(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, n = args
     size = values.list.len().cast(pl.Int64)
     # polars' positions are 32 bits wide.
@@ -39,7 +41,7 @@ def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
 
 
-def _list_slice(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _list_slice(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, first, *last = args[:3]
     text, step = call.args[0].type.kind == "string", int(constant(call, 3, "1"))
     if step < 0:  # the elements in their order, from the end of the slice
@@ -52,19 +54,19 @@ def _list_slice(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(*(each.is_not_null() for each in args[:3])).then(found)
 
 
-def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _array_contains(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars finds a null in a list; here a null value is unknown, and in no empty list.
     found = pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
     return found.when(args[0].list.len() == 0).then(False)
 
 
-def _least(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _least(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Sorted, since polars' min and max ignore NaN.
     ordered = args[0].list.drop_nulls().list.sort()
     return ordered.list.get(0 if call.function == "list_min" else -1, null_on_oob=True)
 
 
-def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _sum(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (values,) = args
     kind = call.args[0].type.inner
     assert kind is not None
@@ -99,12 +101,12 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(some).then(fits.cast(pl.Int64))
 
 
-def _list_sort(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _list_sort(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     words = [str(arg.value) for arg in call.args[1:] if isinstance(arg, Literal)]
     return args[0].list.sort(descending="desc" in words, nulls_last="nulls first" not in words)
 
 
-def _chosen(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _chosen(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, places = args
     low.fail_given(
         call, args, places.list.eval(pl.element().is_null()).list.any(), f"a null in the second list of {call.function}"
@@ -117,7 +119,7 @@ def _chosen(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(values.is_not_null() & places.is_not_null()).then(found)
 
 
-def _series(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _series(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     def numbers(row: dict[str, int | None]) -> range | None:
         first, last, step = row.values()
         if first is None or last is None or step is None:
@@ -140,7 +142,7 @@ def _series(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     )
 
 
-def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _list_has(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     one, other = (each.list.drop_nulls() for each in args)
     if call.function == "list_has_any":
         found = one.list.set_intersection(other).list.len() > 0
@@ -149,7 +151,7 @@ def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(args[0].is_not_null() & args[1].is_not_null()).then(found)
 
 
-def _shared(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _shared(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     one, other = (each.list.drop_nulls() for each in args)
     if call.function == "list_except":
         return one.list.set_difference(other)
@@ -157,7 +159,7 @@ def _shared(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(args[0].is_not_null()).then(some)
 
 
-def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _list_position(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # `eval` sees only the list: the value is put before its elements.
     values, value = args
     led = pl.concat_list(value, values)
@@ -165,7 +167,7 @@ def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(values.is_not_null()).then(places.list.first().cast(pl.Int64))
 
 
-def _of_lambda(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _of_lambda(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower a function with a lambda. `eval` sees only the list, so columns that the lambda reads are put before its elements, in structs, and then into each."""
     function, (values, _, *read) = call.args[1], args
     assert isinstance(function, Lambda)
@@ -194,7 +196,7 @@ def _of_lambda(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return found.cast(call.type.to_polars())
 
 
-def _reduced(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _reduced(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower `list_reduce`: a step for each position, for all rows together."""
     function, (values, _, start, *read) = call.args[1], args
     assert isinstance(function, Lambda)
@@ -228,7 +230,7 @@ def _reduced(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 LISTS = "\0lists"
 
 
-def _zipped(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _zipped(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     inner, cut = call.type.inner, call.args[-1]
     assert inner is not None
     assert isinstance(cut, Literal)
@@ -254,7 +256,56 @@ def _zipped(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.struct(padded).map_batches(zipped, return_dtype=dtype, is_elementwise=True)
 
 
+NULL, VALUE, END, TEXT_END = "~", "-", " ", "\0\0"
+"""The marks of a sort key: of a null, which is the last, of a value, and of the end of a list and of a text, which are before all that may follow."""
+LOWEST = -(2**63)
+
+
+def sort_key(value: pl.Expr, kind: Type) -> pl.Expr:
+    """Return texts that are compared as lists or structs are: from the first part on, a null part as the last; null for null."""
+    return pl.when(value.is_not_null()).then(_key(value, kind))
+
+
+def _marked(value: pl.Expr, kind: Type) -> pl.Expr:
+    return pl.when(value.is_not_null()).then(pl.lit(VALUE) + _key(value, kind)).otherwise(pl.lit(NULL))
+
+
+def _key(value: pl.Expr, kind: Type) -> pl.Expr:
+    """Return texts in the order of values, equal for equal ones. None is the beginning of another, so they may follow each other."""
+    if kind.inner is not None:
+        return value.list.eval(_marked(pl.element(), kind.inner)).list.join("") + END
+    if kind.fields:
+        return pl.concat_str([_marked(value.struct.field(name), inner) for name, inner in kind.fields])
+    if kind.kind == "string":
+        return value.str.replace_all("\0", "\0\1", literal=True) + TEXT_END
+    if kind.kind == "binary":
+        return value.bin.encode("hex") + END
+    if kind.kind == "null":
+        return value.cast(pl.String)
+    if kind.is_wide:
+        number = unscaled(value)
+        digits = pl.when(number < 0).then(number + wide(10**MAX_PRECISION - 1)).otherwise(number)
+        sign = pl.when(number < 0).then(pl.lit("0")).otherwise(pl.lit("1"))
+        return sign + digits.cast(pl.String).str.zfill(MAX_PRECISION)
+    return _unsigned(value, kind).cast(pl.String).str.zfill(20)
+
+
+def _unsigned(value: pl.Expr, kind: Type) -> pl.Expr:
+    """Return integers of 64 bits without a sign in the order of values."""
+    if kind.kind == "uint64":
+        return value
+    if kind.is_float:
+        number = value.cast(pl.Float64)
+        plain = pl.when(number == 0).then(0.0).when(number.is_nan()).then(math.nan).otherwise(number)
+        bits = plain.reinterpret(dtype=pl.Int64)
+        number = pl.when(bits < 0).then(bits ^ ~LOWEST).otherwise(bits)
+    else:
+        number = (unscaled(value) if kind.kind == "decimal" else value.to_physical()).cast(pl.Int64)
+    return (number ^ LOWEST).reinterpret(dtype=pl.UInt64)
+
+
 LOWER: dict[str, Lower] = {
+    "sort_key": lambda _, call, args: sort_key(args[0], call.args[0].type),
     "list_reduce": _reduced,
     "list_zip": _zipped,
     "list_transform": _of_lambda,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from polars.datatypes import DataType, DataTypeClass
 
-    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.lower import Lower, Lowering
     from ddcli.expressions.tree import Expression
 
 
@@ -39,7 +39,15 @@ def each(
     return value.map_batches(of, return_dtype=dtype, is_elementwise=True)
 
 
-def _shift(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr]) -> pl.Expr:
+    """Return parts connected by an associative operator, in their order, as a balanced tree: deep trees overflow polars' stack."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return connect(balanced(connect, parts[:half]), balanced(connect, parts[half:]))
+
+
+def _shift(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     value, bits = args
     outside = (bits < 0) | (bits > 63)
     by = wide(2).pow(pl.when(outside).then(0).otherwise(bits))
@@ -54,7 +62,7 @@ def _shift(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(beyond).then(None).otherwise(moved).cast(pl.Int64)
 
 
-def _gcd(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _gcd(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     both = pl.struct(args[0].alias("0"), args[1].alias("1"))
     found = each(both, lambda pair: None if None in pair.values() else math.gcd(*pair.values()), pl.Int128)
     low.fail_given(call, args, found > wide(HIGH), "integer overflow")
@@ -135,7 +143,7 @@ def shrunk(value: pl.Expr, digits: int) -> pl.Expr:
 
 
 def checked(
-    low: Checks, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
+    low: Lowering, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
 ) -> pl.Expr:
     """Return a 128-bit integer that fails in some rows, null there: polars refuses decimals with too many digits."""
     may_fail = low.fail(node, failing, problem, hint)
@@ -147,14 +155,14 @@ def too_long(value: pl.Expr, precision: int) -> pl.Expr:
     return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
 
 
-def scale_to(low: Checks, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
+def scale_to(low: Lowering, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
     """Return a 128-bit integer times a power of ten, rows that would pass 38 digits failing."""
     if digits > 0:
         value = checked(low, call, value, too_long(value, MAX_PRECISION - digits), problem)
     return grown(value, digits)
 
 
-def trunc_divide(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def trunc_divide(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Return an integer quotient cut toward zero; polars floors, which is the same for equal signs."""
     quotient = a // b
     if low.never_negative(call.args[0]) and low.never_negative(call.args[1]):
@@ -169,7 +177,7 @@ def trunc_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     return pl.when((rest != 0) & ((a < 0) != (b < 0))).then(rest - b).otherwise(rest)
 
 
-def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower a sum, difference, product, quotient or remainder of numbers."""
     if call.type.is_float:
         if sign in "/%":
@@ -193,14 +201,14 @@ def _remainder(a: pl.Expr, b: pl.Expr, dtype: DataType | DataTypeClass) -> pl.Ex
     return pl.struct(a.alias("a"), b.alias("b")).map_batches(of, return_dtype=dtype, is_elementwise=True)
 
 
-def check_zero(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> None:
+def check_zero(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> None:
     """Have rows fail whose divisor is zero."""
     divisor = call.args[1]
     if not isinstance(divisor, Literal) or not divisor.value:
         low.fail_given(call, (a, b), b == 0, "division by zero", ZERO_HINT)
 
 
-def integer(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower int64 arithmetic with its checks."""
     hint = OVERFLOW_HINT.format(NAMES[sign])
     if sign in "+-":
@@ -224,7 +232,7 @@ def integer(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Ex
     return trunc_remainder(a, b)
 
 
-def _decimal(low: Checks, call: Call, sign: str, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+def _decimal(low: Lowering, call: Call, sign: str, left: pl.Expr, right: pl.Expr) -> pl.Expr:
     one, other = (arg.type for arg in call.args)
     a, b, out = unscaled(left), unscaled(right), call.type
     problem, hint = "decimal overflow (38 digits)", "round or cast to fewer digits first, or use try_" + NAMES[sign]
@@ -259,7 +267,7 @@ def _decimal(low: Checks, call: Call, sign: str, left: pl.Expr, right: pl.Expr) 
     return scaled(value, out)
 
 
-def _negate(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _negate(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (a,) = args
     if call.type.kind == "decimal":
         return scaled(minus(unscaled(a)), call.type)
@@ -271,7 +279,7 @@ def _negate(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return -a
 
 
-def _abs(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _abs(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (a,) = args
     if call.type.kind == "decimal":
         return scaled(unscaled(a).abs(), call.type)
@@ -283,7 +291,7 @@ def _abs(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return a.abs()
 
 
-def _sign(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _sign(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     kind = call.args[0].type.kind
     value = args[0].to_physical() if kind in ("decimal", "duration") else args[0]
     if call.args[0].type.is_float:  # NaN is above every number
@@ -297,7 +305,7 @@ def _places(call: Call) -> int:
     return digits
 
 
-def _rounding(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _rounding(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     places, source, value = _places(call), call.args[0].type, args[0]
     if call.type.is_float:
         if call.function == "round" and places > 0 and not isinstance(call.args[0], Column):
@@ -375,13 +383,13 @@ def _halves(value: Number) -> tuple[Number, Number]:
     return high, value - high
 
 
-def _sqrt(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _sqrt(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # NaN is above zero in our order, so it passes.
     low.fail(call, args[0] < 0, "square root of a negative number")
     return args[0].sqrt()
 
 
-def _ln(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _ln(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     low.fail(call, args[0] <= 0, "logarithm of zero or less")
     return args[0].log() if call.function == "ln" else exact_log(pl.lit(10.0), args[0])
 
@@ -394,14 +402,14 @@ def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
     return pl.when((base.pow(whole) == value) & (value >= 2.0**-1022)).then(whole).otherwise(near)
 
 
-def _log(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _log(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     base, value = args
     low.fail_given(call, args, (value <= 0) | (base <= 0), "logarithm of zero or less")
     low.fail_given(call, args, base == 1, "logarithm to base 1")
     return exact_log(base, value)
 
 
-def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _power(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     x, y = args
     low.fail(call, (x == 0) & (y < 0), "zero to a negative power")
     low.fail(
@@ -411,14 +419,14 @@ def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when((y == 0.5) & (x == -math.inf)).then(math.inf).otherwise(x.pow(y))
 
 
-def _cbrt(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _cbrt(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # The nearest whole number first: a power of a third misses cbrt(27) = 3 by a bit.
     near = args[0].cbrt()
     whole = near.round(0)
     return pl.when(whole * whole * whole == args[0]).then(whole).otherwise(near)
 
 
-def _inverse(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _inverse(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # NaN passes: it is above every number.
     name = "sine" if call.function == "asin" else "cosine"
     low.fail(call, ((args[0] < -1) | (args[0] > 1)) & ~args[0].is_nan(), f"no angle has such a {name}")

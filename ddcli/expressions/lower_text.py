@@ -18,7 +18,7 @@ from ddcli.expressions.patterns import in_rust, like_pattern
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
-    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.lower import Lower, Lowering
 
 
 FAR = 1 << 31
@@ -37,7 +37,7 @@ def constant(call: Call, index: int, default: str = "") -> str:
     return str(arg.value)
 
 
-def _substring(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _substring(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, start, *rest = args
     given = [literal.value if isinstance(literal, Literal) else None for literal in call.args[1:]]
     if all(isinstance(value, int) and 0 <= value - (not at) <= FAR for at, value in enumerate(given)):
@@ -67,7 +67,7 @@ SEVERAL = "[\xdf\u0149\u01f0\u0390\u03b0\u0587\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\
 """A pattern of all characters that are several in upper case by the rules for whole texts, and of some others."""
 
 
-def _upper(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _upper(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     def raised(values: pl.Series) -> pl.Series:
         if not values.str.contains(SEVERAL).any():
             return values.str.to_uppercase()
@@ -82,12 +82,12 @@ def _upper_character(character: str) -> str:
     return "ẞ" if character == "ß" else found if len(found) == 1 else character
 
 
-def _lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _lower(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # By the rules for whole texts `İ` would be two characters, and the last sigma of a word another than those within.
     return args[0].str.replace_many(["İ", "\u03a3"], ["i", "\u03c3"]).str.to_lowercase()
 
 
-def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _strpos(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, part = args
     # polars' find counts bytes; the length of the text before the match counts characters.
     before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int64)
@@ -96,7 +96,7 @@ def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(text.is_not_null() & part.is_not_null()).then(position).cast(pl.Int64)
 
 
-def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, old, new = args
     if any(isinstance(arg, Literal) and arg.value is None for arg in call.args[1:]):
         return pl.when(False).then(text)
@@ -108,7 +108,7 @@ def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(old.is_not_null() & new.is_not_null()).then(value)
 
 
-def _split(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _split(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, separator = args
     return (
         pl.when(text.is_null()).then(None)
@@ -119,7 +119,7 @@ def _split(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     )  # fmt: skip
 
 
-def _split_part(checks: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _split_part(checks: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     parts, n = _split(checks, call, args[:2]), args[2].cast(pl.Int64)
     count = parts.list.len().cast(pl.Int64)
     inside = (n != 0) & (n <= count) & (n >= -count)
@@ -128,7 +128,7 @@ def _split_part(checks: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(parts.is_not_null() & args[1].is_not_null() & n.is_not_null()).then(value)
 
 
-def _pad(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _pad(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args[:2]
     fill = constant(call, 2, " ")
     low.fail_given(call, args, n > LONGEST, TOO_LONG)
@@ -137,14 +137,14 @@ def _pad(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(n.is_not_null()).then(padded.str.slice(0, size))
 
 
-def _end(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _end(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args
     near = n.clip(-(2**31), 2**31)
     value = text.str.head(near) if call.function == "left" else text.str.tail(near)
     return pl.when(n.is_not_null()).then(value)
 
 
-def _trim(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _trim(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     characters, text = constant(call, 1, " "), args[0].str
     if not characters:
         return args[0]
@@ -153,12 +153,12 @@ def _trim(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return text.strip_chars_start(characters) if call.function == "ltrim" else text.strip_chars_end(characters)
 
 
-def _reverse(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _reverse(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars' reverse keeps graphemes together; characters are code points here.
     return args[0].str.split("").list.reverse().list.join("")
 
 
-def _like(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _like(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, same_case = args[0], call.function == "like"
     pieces = like_pattern(constant(call, 1), constant(call, 2))
     words = [piece for piece in pieces if piece]
@@ -180,7 +180,7 @@ def _simple_like(text: pl.Expr, pieces: list[str | None], word: str) -> pl.Expr:
     return text.str.ends_with(word) if first else text.str.starts_with(word)
 
 
-def _regexp_replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Ours is \1, polars' is ${1}.
     new = constant(call, 2).replace("$", "$$")
     new = re.sub(r"\\(\\|\d)", lambda match: "\\" if match[1] == "\\" else "${" + match[1] + "}", new)
@@ -195,18 +195,18 @@ def flagged(pattern: str, flags: str) -> str:
     return f"(?{own}){written}" if own else written
 
 
-def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_extract(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     found = args[0].str.extract(flagged(constant(call, 1), constant(call, 3)), int(constant(call, 2, "0")))
     return pl.when(args[0].is_not_null()).then(found.fill_null(""))
 
 
-def _regexp_extract_all(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_extract_all(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     pattern, group = flagged(constant(call, 1), constant(call, 3)), int(constant(call, 2, "0"))
     found = args[0].str.extract_all(pattern)
     return found.list.eval(pl.element().str.extract(pattern, group)) if group else found
 
 
-def _regexp_split(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_split(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (text,), pattern = args[:1], constant(call, 1)
     found = text.str.split(flagged(pattern, constant(call, 2)), literal=False) if pattern else text.str.split("")
     # polars splits the empty text by nothing into one part.
@@ -214,7 +214,7 @@ def _regexp_split(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(text == "").then(of_empty).otherwise(found)
 
 
-def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _repeat(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args
     # The product may wrap: a number beyond the most is too large for any text but the empty one.
     beyond = (text != "") & ((n > LONGEST) | (text.str.len_bytes().cast(pl.Int64) * n.clip(0, LONGEST) > LONGEST))
@@ -224,7 +224,7 @@ def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(text.is_not_null() & n.is_not_null()).then(found)
 
 
-def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _translate(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     old, new = constant(call, 1), constant(call, 2)
     by: dict[str, str] = {}
     for at, character in enumerate(old):
@@ -232,14 +232,14 @@ def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].str.replace_many(list(by), list(by.values())) if by else args[0]
 
 
-def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _hashed(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     def digits(data: bytes) -> str:
         return hashlib.new(call.function, data, usedforsecurity=False).hexdigest()
 
     return each(args[0].cast(pl.Binary), digits)
 
 
-def _decode(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _decode(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower `decode`, and `url_decode`, which has its bytes first: both read UTF-8."""
 
     def text(value: bytes | str) -> str | None:
@@ -253,13 +253,13 @@ def _decode(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return found
 
 
-def _from_base64(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _from_base64(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     whole = args[0].str.contains(r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z")
     low.fail_given(call, args, ~whole, "the text is not base64")
     return each(pl.when(whole).then(args[0]), base64.b64decode, pl.Binary)
 
 
-def _unhex(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _unhex(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     whole = args[0].str.contains(r"\A[0-9A-Fa-f]*\z")
     low.fail_given(call, args, ~whole, "the text has characters that are not hexadecimal digits")
     return each(pl.when(whole).then(args[0]), lambda text: bytes.fromhex("0" * (len(text) % 2) + text), pl.Binary)
@@ -270,7 +270,7 @@ def _without_accents(text: str) -> str:
     return normalize("NFC", apart)
 
 
-def _levenshtein(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _levenshtein(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     def distance(pair: dict[str, str | None]) -> int | None:
         one, other = pair.values()
         if one is None or other is None:
@@ -285,20 +285,20 @@ def _levenshtein(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return each(pl.struct(args[0].alias("0"), args[1].alias("1")), distance, pl.Int64)
 
 
-def _chr(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _chr(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (code,) = args
     outside = (code < 0) | (code > sys.maxunicode) | code.is_between(0xD800, 0xDFFF)
     low.fail_given(call, args, outside, "no character has this code point")
     return each(pl.when(~outside).then(code), chr)
 
 
-def _hex(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _hex(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if call.args[0].type.kind in ("string", "binary"):
         return args[0].cast(pl.Binary).bin.encode("hex").str.to_uppercase()
     return each(args[0], lambda number: f"{number % 2**64:X}")
 
 
-def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _strftime(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Fractions of seconds are nanoseconds in polars.
     written = re.sub(r"%(.)", lambda match: "%6f" if match[1] == "f" else match[0], constant(call, 1))
     return on_clock(call, args[0]).cast(pl.Datetime("us")).dt.to_string(written)

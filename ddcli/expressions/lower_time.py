@@ -15,7 +15,7 @@ from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, RANGE, TRUNC_UNIT
 from ddcli.expressions.tree import Call, Column, Literal
 
 if TYPE_CHECKING:
-    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.lower import Lower, Lowering
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
 
@@ -30,12 +30,12 @@ SIGNS = {
 }
 
 
-def _arithmetic(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _arithmetic(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     temporal = call.args[0].type.kind in ("datetime", "duration", "time")
     return (_moments if temporal else arithmetic)(low, call, SIGNS[call.function], *args)
 
 
-def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def _moments(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower sums and differences of moments and intervals, and intervals times or by integers."""
     other = call.args[1].type
     if call.type.kind == "duration" and other.is_numeric:
@@ -55,7 +55,7 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
     return integer(low, call, "//" if sign == "/" else sign, a.to_physical(), right).cast(call.type.to_polars())
 
 
-def _scaled(low: Checks, call: Call, sign: str, length: pl.Expr, number: pl.Expr) -> pl.Expr:
+def _scaled(low: Lowering, call: Call, sign: str, length: pl.Expr, number: pl.Expr) -> pl.Expr:
     """Lower an interval times or by a number, rounded half to even."""
     if not call.args[1].type.is_integer:
         if sign == "/":
@@ -76,14 +76,14 @@ def _scaled(low: Checks, call: Call, sign: str, length: pl.Expr, number: pl.Expr
     return whole + pl.when(is_up).then(step).otherwise(0)
 
 
-def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:
+def dated(low: Lowering, call: Expression, physical: pl.Expr) -> pl.Expr:
     """Return the physical values of a date or timestamp; rows outside the years 1 to 9999 fail, and are null, as polars stops there."""
     beyond = outside(physical, call.type)
     low.fail(call, beyond, f"{'date' if call.type.kind == 'date' else 'timestamp'} out of range", RANGE)
     return pl.when(beyond).then(None).otherwise(physical)
 
 
-def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _add_months(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, months = args
     count = call.args[1]
     kind = call.args[0].type
@@ -112,7 +112,7 @@ def has_changes(kind: Type) -> bool:
     return kind.zone not in {None, UTC}
 
 
-def _shown_by(low: Checks, call: Call, local: pl.Expr, like: pl.Expr) -> pl.Expr:
+def _shown_by(low: Lowering, call: Call, local: pl.Expr, like: pl.Expr) -> pl.Expr:
     """Return the instants at which the clocks of a call's zone show times, in the years 1 to 9999; of two the one with the offset of `like`."""
     found = instants(local, call.type, like)
     beyond = outside(found.to_physical(), call.type)
@@ -120,7 +120,7 @@ def _shown_by(low: Checks, call: Call, local: pl.Expr, like: pl.Expr) -> pl.Expr
     return pl.when(~beyond).then(found)
 
 
-def _timezone(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _timezone(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Lower `timezone(zone, x)`: the time on clocks of the zone at an instant, or the instant at which they show a time."""
     zone = str(call.args[0].value)  # type: ignore[attr-defined]
     value, kind = args[1], call.args[1].type
@@ -139,7 +139,7 @@ def _unit(call: Call) -> str:
     return str(arg.value).lower()
 
 
-def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _date_diff(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Count the units that begin between two moments: days and longer ones by the clocks of their zone, of two zones by UTC."""
     unit = _unit(call)
     if unit in MONTH_UNITS or unit in ("week", "day"):
@@ -167,7 +167,7 @@ def _on_clocks(call: Call, args: list[pl.Expr]) -> list[pl.Expr]:
     return [arg.dt.replace_time_zone(None).dt.cast_time_unit("us") for arg in args]
 
 
-def _date_sub(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _date_sub(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     """Count the whole units between two moments, toward zero."""
     if _unit(call) in MONTH_UNITS:
         return _months_between(call, args[1:])
@@ -208,7 +208,7 @@ def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(backwards).then(-whole).otherwise(whole)
 
 
-def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _add_days(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, n = args
     kind = call.args[0].type
     if has_changes(kind):
@@ -226,7 +226,7 @@ def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return moved.cast(pl.Int32).cast(pl.Date) if kind.kind == "date" else moved.cast(call.type.to_polars())
 
 
-def _time_bucket(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _time_bucket(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     width = call.args[0]
     assert isinstance(width, Literal)
     per = call.type.per_second
@@ -240,7 +240,7 @@ def _time_bucket(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return dated(low, call, start).cast(call.type.to_polars())
 
 
-def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _make_date(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     year, month, day = args
     inside = year.is_between(1, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
     parts = [pl.when(inside).then(part).otherwise(1).cast(pl.Int32) for part in (year, month, day)]
@@ -260,7 +260,7 @@ def on_clock(call: Call, value: pl.Expr) -> pl.Expr:
 def _part(name: str) -> Lower:
     methods = {"doy": "ordinal_day", "isodow": "weekday", "isoyear": "iso_year"}
 
-    def lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    def lower(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
         value: pl.Expr = getattr(args[0].dt, methods.get(name, name))().cast(pl.Int64)
         return value
 
@@ -268,14 +268,14 @@ def _part(name: str) -> Lower:
 
 
 def _of_second(name: str, per: int) -> Lower:
-    def lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    def lower(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
         part: pl.Expr = getattr(args[0].dt, name)().cast(pl.Int64)
         return args[0].dt.second().cast(pl.Int64) * per + part
 
     return lower
 
 
-def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _epoch(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     physical, per = args[0].to_physical(), call.args[0].type.per_second
     # As a float a larger number has been rounded before it is divided: nanoseconds since 1970 all are.
     whole = physical // per
@@ -289,7 +289,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _strptime(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     form = call.args[1]
     assert isinstance(form, Literal)
     result = moment_in(iso(args[0], str(form.value)), call.type)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UnknownColumn, did_you_mean
-from ddcli.expressions.coerce import BOOL, INT64, NULL, ZONED, Mismatch, cast, check_lengths, convert
+from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, ZONED, Mismatch, cast, check_lengths, convert
 from ddcli.expressions.dialect import LAMBDAS, keyword_hint
-from ddcli.expressions.forms import BINARY, FormReader
+from ddcli.expressions.forms import BINARY, FormReader, number
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
@@ -174,8 +174,9 @@ class ExpressionReader(FormReader):
     """The reader of syntax trees into typed ones. The readers of aggregates and of window calls extend it."""
 
     def __init__(self, tree: Tree, scope: ColumnScope):
-        super().__init__(tree)
+        self.tree, self.place, self.take = tree, tree.place, tree.take
         self.scope = scope
+        self.parameters = {}
 
     def whole(self) -> Expression:
         """Return the typed tree of the whole text; no part of it is ignored."""
@@ -212,6 +213,12 @@ class ExpressionReader(FormReader):
             sides = self.take(node, "this", "expression")
             return self.resolve(node, BINARY[type(node)], [self.read(side) for side in sides])
         return self.special(node)
+
+    def literal(self, node: exp.Literal) -> Literal:
+        """Read a number, or text in single quotes."""
+        written, is_text = self.take(node, "this", "is_string")
+        span = self.place(node)
+        return Literal(str(written), STRING, span=span) if is_text else number(str(written), span)
 
     def member(self, node: exp.Expr, value: Expression, choices: list[Expression]) -> Expression:
         """Return `value in (...)`; for structs the comparisons with each, connected by `or`."""

@@ -38,7 +38,8 @@ from ddcli.privacy import preview
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from ddcli.expressions.checks import Check, Range
+    from ddcli.expressions.lower import Check
+    from ddcli.expressions.ranges import Range
     from ddcli.expressions.tree import State, TableCall
     from ddcli.expressions.types import Schema
 

@@ -9,8 +9,8 @@ import pytest
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import stage
-from ddcli.expressions.checks import bounds, is_safe
 from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.ranges import bounds, is_safe
 from ddcli.expressions.stage import evaluation
 from ddcli.expressions.tree import Call
 from ddcli.expressions.types import ColumnScope

@@ -1,33 +1,20 @@
-"""The checks of lowered expressions: boolean expressions that are true where a row fails, masked by the conditions that lead to them.
+"""Ranges of integer and decimal expressions, which prove that no row of a frame overflows; a decimal's range is that of its unscaled integer.
 
-A part that is only reached under a condition is lowered with `guarded`: it fails nowhere else. A failing value inside a `try_`
-function is null. There is no check if the types or the known ranges of columns rule failure out.
-
-A range of an integer or decimal expression can prove that no row of a frame overflows; a decimal's range is that of its unscaled integer. The
-least and largest values of the columns cost one quick pass. They decide most overflow checks of large frames by a
+The least and largest values of the columns cost one quick pass. They decide most overflow checks of large frames by a
 few additions in Python; the exact check of every row is only made if the ranges leave a doubt.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from ddcli.dataclass import dataclass
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from decimal import Decimal
-
-    Lower = Callable[["Checks", Call, list[pl.Expr]], pl.Expr]
-
-    """Returns a call's value of its arguments' values; adds the checks of the rows that it fails on."""
 
 
 Range = tuple[int, int]
@@ -178,97 +165,3 @@ def is_safe(expression: Expression, columns: Mapping[str, Range]) -> bool:
         return divisor is not None and (divisor[0] > 0 or divisor[1] < -1)
     found = bounds(expression, columns)
     return found is not None and low <= found[0] and found[1] <= high
-
-
-@dataclass(frozen=True)
-class Check:
-    """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
-
-    failing: pl.Expr
-    problem: str
-    hint: str | None
-    expression: Expression
-
-
-class Checks:
-    """The checks of expressions, each once.
-
-    `ranges` holds the least and largest value of integer columns, of decimals as unscaled integers, if known: failures that they and the types rule out are not checked.
-    """
-
-    def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
-        self.ranges = ranges or {}
-        self.checks: list[Check] = []
-        self._mask: pl.Expr | None = None
-        self._tried: list[pl.Expr] | None = None
-        self._known: set[tuple[str, int, int]] = set()
-        self._lowered = 0
-        """The number of checks so far of the call or cast that is lowered: it may have several with one problem."""
-        self._masks: dict[tuple[int, str], int] = {}
-        self.reached = 0
-        """The number of the mask: equal numbers are equal masks."""
-
-    def bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
-        """Return an expression of the same value that can be used many times."""
-        return value
-
-    def never_negative(self, expression: Expression) -> bool:
-        """Return whether an integer expression is known to be zero or more."""
-        found = bounds(expression, self.ranges)
-        return found is not None and found[0] >= 0
-
-    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> bool:
-        """Add a check that fails the rows for which `failing` is true (inside a try_ function they are null); return whether any may."""
-        if is_safe(expression, self.ranges):
-            return False
-        if self._tried is not None:
-            self._tried.append(failing)
-            return True
-        key = (expression.text(), self._lowered, self.reached)
-        self._lowered += 1
-        if key not in self._known:
-            self._known.add(key)
-            masked = failing if self._mask is None else failing & self._mask
-            self.checks.append(Check(masked, problem, hint, expression))
-        return True
-
-    def fail_given(
-        self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None
-    ) -> None:
-        """`fail`, but not where an argument is null: then the call is null before it can fail."""
-        for arg, value in zip(call.args, args, strict=True):
-            if arg.type.nullable:
-                failing = failing & value.is_not_null()
-        self.fail(call, failing, problem, hint)
-
-    def trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        """Return the result of `lower`, the lowering of one call or cast; with `tried` it is null where that fails."""
-        outer, around = self._tried, self._lowered
-        self._tried, self._lowered = [] if tried else outer, 0
-        value = lower()
-        failing, self._tried, self._lowered = self._tried, outer, around
-        if not tried:
-            return value
-        # A null in `failing` is no failure: `otherwise` takes it.
-        return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
-
-    def guarded(self, mask: pl.Expr, number: int, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        """Return the result of `lower`, for a part that is only reached where `mask` is true; `number` is that of the mask from `after`."""
-        outer, reached = self._mask, self.reached
-        self._mask = mask if outer is None else outer & mask
-        self.reached = number
-        value = lower()
-        self._mask, self.reached = outer, reached
-        return value
-
-    def after(self, number: int, text: str) -> int:
-        """Return the number of a mask under which a condition holds, too: equal conditions under equal masks are equal masks."""
-        return self._masks.setdefault((number, text), len(self._masks) + 1)
-
-
-def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr]) -> pl.Expr:
-    """Return parts connected by an associative operator, in their order, as a balanced tree: deep trees overflow polars' stack."""
-    if len(parts) == 1:
-        return parts[0]
-    half = len(parts) // 2
-    return connect(balanced(connect, parts[:half]), balanced(connect, parts[half:]))
