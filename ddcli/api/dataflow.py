@@ -18,6 +18,7 @@ from ddcli.api.sessions import Clock, Input, Upserts
 from ddcli.api.traces import KeptTraces, Output
 from ddcli.circuit import graph
 from ddcli.circuit.graph import Assembled, assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool, new_secret
@@ -407,7 +408,7 @@ class Dataflow:
     ) -> Assembled:
         """Return the graph's operators in the shards of these workers, over these traces."""
         scope = Scope(self.clock.count, workers=workers)
-        return assemble(graph, scope, traces, self.pool, self._show, self.clock.kinds, indexed)
+        return assemble(graph, scope, CircuitContext(traces, self.pool, self._show, self.clock.kinds), indexed)
 
     def _graph(self) -> PhysicalGraph:
         """Return the graph for the engine: the outputs, the collections that are shown, and the kept arrangements."""

@@ -6,7 +6,7 @@ A node is placed in the scope of the innermost loop whose round it depends on; a
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -25,7 +25,6 @@ from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
-from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import LoopEntry, LoopScope, ScopeTree, VariablePlaces
 from ddcli.engine.stages import Handle
@@ -37,17 +36,13 @@ from ddcli.privacy import unnamed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import polars as pl
-
-    from ddcli.circuit.operators import Failed
     from ddcli.engine.rounds import Interval
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace
     from ddcli.engine.trace.trace_import import Filtered, Imported
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.sources.input_format import InputFacts
 
 
 @dataclass(frozen=True)
@@ -173,31 +168,23 @@ class Assembled:
 def assemble(
     graph: PhysicalGraph,
     scope: Scope,
-    traces: Traces,
-    pool: Pool | Sequence[Pool],
-    show: Callable[[str, pl.DataFrame], None],
-    time: Sequence[Type] = (INT64,),
+    context: CircuitContext,
     indexed: Mapping[str, IndexedSource] | None = None,
     *,
     parted: bool = False,
-    facts: Mapping[str, InputFacts] | None = None,
-    failed: Failed | None = None,
     lazily: bool = False,
 ) -> Assembled:
-    """Fill `scope` with the operators of `graph`; `show` receives the updates of an `inspect`, `time` are the coordinates' types.
+    """Fill `scope` with the operators of `graph`.
 
-    `pool` may be one for each shard, if no updates pass from one shard to another in memory. `indexed` are the sources that are
-    arranged as they come: arrangements that others keep, fed by shard, and upserts. With `parted`, the shards of an output share no
-    record. `facts` has more on inputs that are upserts or snapshots.
-    `failed` receives the records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
-    and its traces, are made when the shard is first taken through its stage.
+    `indexed` are the sources that are arranged as they come: arrangements that others keep, fed by shard, and upserts. With `parted`, the
+    shards of an output share no record. With `lazily`, an operator of a shard, and its traces, are made when the shard is first taken
+    through its stage.
     """
-    pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    context = CircuitContext(traces, pools, show, time, facts or {}, failed, graph.only_joined)
+    context = replace(context, joined=graph.only_joined)
     assembly = _Assembly(scope, None, _SharedFacts(context, left, indexed or {}, lazily))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
@@ -211,7 +198,7 @@ def assemble(
             if node.partition(scope.nt) is not None and not (in_parts and node.repeats):
                 result.owned.add(name)
             elif parted and scope.workers.count > 1:
-                parts = [Consolidate() for _ in pools]
+                parts = [Consolidate() for _ in range(scope.workers.count)]
                 handle = scope.add(parts, handle, width=layout.width, layout=layout, route=range(layout.width))
                 scope.call(handle, OUTPUT + name, "output")
                 result.owned.add(name)
@@ -233,7 +220,7 @@ def route(node: Node) -> Sequence[int]:
 class _SharedFacts:
     """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
 
-    surroundings: CircuitContext
+    context: CircuitContext
     left: dict[str, list[int]]
     indexed: Mapping[str, IndexedSource]
     lazily: bool
@@ -252,10 +239,8 @@ class _Assembly:
     variables: dict[int, Handle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.operators = Operators(self.scope, self.whole.surroundings)
-        self.sources = SourcePlaces(
-            self.scope, self.whole.surroundings.traces, self.whole.indexed, lazily=self.whole.lazily
-        )
+        self.operators = Operators(self.scope, self.whole.context)
+        self.sources = SourcePlaces(self.scope, self.whole.context.traces, self.whole.indexed, lazily=self.whole.lazily)
 
     def handle(self, node: Node) -> Handle:
         """Return the place of a node in this scope."""
@@ -402,7 +387,7 @@ class _Assembly:
 
         def show(at: int, changes: np.ndarray) -> str:
             shown = np.ascontiguousarray(changes[:SHOWN])
-            records = decode_records(shown, layouts[at], self.whole.surroundings.pools[0])
+            records = decode_records(shown, layouts[at], self.whole.context.pool(0))
             return ", ".join(
                 f"{unnamed(record)} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True)
             )

@@ -1,4 +1,4 @@
-"""The engine's operators over lanes, from the nodes of the physical plan; and their surroundings: traces, pools, facts about inputs, the receiver of failing records.
+"""The engine's operators over lanes, from the nodes of the physical plan; and their context: traces, pools, facts about inputs, the receiver of failing records.
 
 The plan knows names and types, the engine lanes; this module is the dictionary between them and decides nothing else.
 """
@@ -29,7 +29,7 @@ from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, DelayedRows, EnterAt, Shift
 from ddcli.engine.operators.upsert import OrderedUpsert, Snapshots, Upsert
-from ddcli.engine.pool import PUBLIC
+from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.trace.trace_import import Filtered
 from ddcli.expressions.tree import FilterStep
 from ddcli.expressions.types import POOLED, Type
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.running_windows import RunningWindow
-    from ddcli.engine.pool import Pool
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.engine.trace.trace_import import Imported
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+INT64 = Type("int64")
 
 
 class Traces(Protocol):
@@ -80,18 +80,24 @@ class Traces(Protocol):
 
 @dataclass(frozen=True)
 class CircuitContext:
-    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives the updates of an `inspect`; `time` has the coordinates' types.
+    """The data that all scopes share.
 
-    `joined` are the identities of arrangements that only joins read.
+    `pools` has a pool for all shards, or one for each if no updates pass from one shard to another in memory. `show` receives the updates of an
+    `inspect`; `time` has the coordinates' types. `facts` has more on inputs that are upserts or snapshots. `failed` receives the records on
+    which an expression fails; without it they end the run. `joined` are the identities of arrangements that only joins read.
     """
 
     traces: Traces
-    pools: Sequence[Pool]
+    pools: Pool | Sequence[Pool]
     show: Callable[[str, pl.DataFrame], None]
-    time: Sequence[Type]
+    time: Sequence[Type] = (INT64,)
     facts: Mapping[str, InputFacts] = field(default_factory=dict)
     failed: Failed | None = None
     joined: frozenset[str] = frozenset()
+
+    def pool(self, shard: int) -> Pool:
+        """Return the pool of a shard."""
+        return self.pools if isinstance(self.pools, Pool) else self.pools[shard]
 
 
 class LazyShards(Sequence[T]):
@@ -125,9 +131,6 @@ def shards_of(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence
     return LazyShards(make, count) if lazily else [make(shard) for shard in range(count)]
 
 
-INT64 = Type("int64")
-
-
 def _reporting(
     operator: Group | Local | RunningWindow,
     node: groupings.Accumulate | groupings.Group | windows.WindowedGroup,
@@ -143,14 +146,14 @@ class Operators:
     """The operators of the nodes of one scope, and those that keep its arrangements, by node: one for each shard."""
 
     scope: Scope
-    surroundings: CircuitContext
+    context: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
     _linear: dict[tuple[str, int], Operator] = field(default_factory=dict)
     _turns: dict[str, CallTurns] = field(default_factory=dict)
     _rooms: dict[str, PairRoom] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
-        return self.surroundings.pools[shard]
+        return self.context.pool(shard)
 
     @singledispatchmethod
     def operator(self, node: Node, shard: int) -> Operator:
@@ -166,7 +169,7 @@ class Operators:
         return self._linear[known]
 
     def _linear_of(self, node: physical.Linear, shard: int) -> Operator:
-        tell = self.surroundings.failed
+        tell = self.context.failed
         if tell is None or self.scope.depth:  # in a loop a record fails in a round, and an error log has no rounds
             return linear_operator(node, self.pool(shard), self.scope.nt)
         layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
@@ -174,7 +177,7 @@ class Operators:
 
     @operator.register(memo.MemoizedCalls)
     def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
-        around = self.surroundings
+        around = self.context
         turns = self._turns.setdefault(node.answers, CallTurns(node.calls))
         return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, turns)
 
@@ -191,7 +194,7 @@ class Operators:
         layout = Layout(node.schema)
 
         def show(updates: np.ndarray) -> None:
-            self.surroundings.show(node.label, to_frame(updates, layout, self.pool(shard), self.scope.nt))
+            self.context.show(node.label, to_frame(updates, layout, self.pool(shard), self.scope.nt))
 
         return Inspect(show)
 
@@ -199,14 +202,14 @@ class Operators:
     def _(self, node: physical.Arrangement, shard: int) -> Operator:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
-        joined = node.fingerprint in self.surroundings.joined
+        joined = node.fingerprint in self.context.joined
         # It has a trace even if it is imported: then another pipeline's state keeps it.
-        trace = self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
+        trace = self.context.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
         return Arrange(source.take(node.schema), trace, joined=joined)
 
     @operator.register(logical.Upsert)
     def _(self, node: logical.Upsert, shard: int) -> Operator:
-        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        facts, pool = self.context.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key})
 
         def tied(row: np.ndarray) -> DdError:
@@ -220,7 +223,7 @@ class Operators:
 
     @operator.register(logical.Snapshots)
     def _(self, node: logical.Snapshots, shard: int) -> Operator:
-        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        facts, pool = self.context.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key or node.schema})
 
         def twice(row: np.ndarray) -> DdError:
@@ -236,7 +239,7 @@ class Operators:
 
     @operator.register(logical.Watched)
     def _(self, node: logical.Watched, shard: int) -> Operator:
-        facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
+        facts, pool, layout = self.context.facts[node.name], self.pool(shard), Layout(node.schema)
 
         def found(rows: np.ndarray) -> None:
             (values,) = decode_records(rows[:1], layout, pool)
@@ -310,7 +313,7 @@ class Operators:
 
     @operator.register(temporal.JoinFunction)
     def _(self, node: temporal.JoinFunction, shard: int) -> Operator:
-        return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
+        return python_shift(node, self.pool(shard), self.context.time, self.scope.nt)
 
     @operator.register(temporal.Delay)
     def _(self, node: temporal.Delay, shard: int) -> Operator:
@@ -423,7 +426,7 @@ class Operators:
 
     def trace(self, node: Node, key: Layout, value: Layout, shard: int) -> Trace:
         self._check_kept(node)
-        return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
+        return self.context.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
 
     def output_trace(self, node: Node, by: Sequence[str], shard: int) -> Trace:
         key = Layout({name: node.schema[name] for name in by})
@@ -435,11 +438,11 @@ class Operators:
         nt = self.scope.nt
         times = Layout({f"$time{at}": INT64 for at in range(nt)})
         by = range(nt, nt + data.width)
-        return self.surroundings.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
+        return self.context.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
 
     def _check_kept(self, node: Node) -> None:
         """Refuse a trace to a node that says that it keeps no state: the next change of the pipeline would drop it, and results would be wrong without a word."""
-        assert node.keeps_state(len(self.surroundings.time)), f"{type(node).__name__}.keeps_state must be true"
+        assert node.keeps_state(len(self.context.time)), f"{type(node).__name__}.keeps_state must be true"
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> DelayedRows | None:
         """Return the trace of work that a reduction must do later; in totally ordered time there is none."""

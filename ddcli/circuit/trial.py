@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.graph import assemble
-from ddcli.circuit.operators import Traces
+from ddcli.circuit.operators import CircuitContext, Traces
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
@@ -71,17 +71,9 @@ class Trial(Traces):
         self.frontier = Frontier([(LEAST,) * self.times])
         self.kept: list[Kept] = []
         scope = Scope(self.times, workers=Workers(shards, 1), counted=counted)
-        self._assembled = assemble(
-            graph,
-            scope,
-            self,
-            pool,
-            lambda _label, _updates: None,
-            time,
-            parted=shards > 1,
-            facts=facts,
-            failed=(lambda *_: None) if lenient else None,
-        )
+        failed = (lambda *_: None) if lenient else None
+        context = CircuitContext(self, pool, lambda _label, _updates: None, time, facts or {}, failed)
+        self._assembled = assemble(graph, scope, context, parted=shards > 1)
         self.layouts = self._assembled.layouts
         self.outputs = self._assembled.outputs
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.step import StepExecutor
 from ddcli.engine.counts import Counts
@@ -313,18 +314,9 @@ class DataflowRun(ABC):
             progress=request.asked.progress,
         )
         try:
-            assembled = assemble(
-                given.graph,
-                scope,
-                traces,
-                given.pools,
-                self.show,
-                tuple(self.kinds),
-                parted=True,
-                facts=facts,
-                failed=self.collector(errors) if request.spec.errors else None,
-                lazily=given.spread,
-            )
+            failed = self.collector(errors) if request.spec.errors else None
+            context = CircuitContext(traces, given.pools, self.show, tuple(self.kinds), facts, failed)
+            assembled = assemble(given.graph, scope, context, parted=True, lazily=given.spread)
             with (
                 nullcontext()
                 if self.state is None

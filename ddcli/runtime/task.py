@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.circuit.traces import Merged, Rest, ShardFiles, StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -347,13 +348,8 @@ class TaskAttempt:
                 combines=job.combines,
                 pairs=job.cut.pairs,
             ),
-            self.traces,
-            self.pools,
-            self._show,
-            tuple(job.time.values()),
+            CircuitContext(self.traces, self.pools, self._show, tuple(job.time.values()), self.facts, self._failed()),
             parted=True,
-            facts=self.facts,
-            failed=self._failed(),
             lazily=True,
         )
 

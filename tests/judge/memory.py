@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.lanes import decode_records, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
@@ -65,7 +66,9 @@ class Resident:
     def __init__(self, graph: PhysicalGraph, types: list[Type], shards: int) -> None:
         self.pool, nt = Pool(SECRET), len(types)
         scope = Scope(nt, workers=Workers(shards))
-        self.made = assemble(graph, scope, Traces(nt), self.pool, lambda *_: None, types, parted=shards > 1)
+        self.made = assemble(
+            graph, scope, CircuitContext(Traces(nt), self.pool, lambda *_: None, types), parted=shards > 1
+        )
         self.step = self.made.step
 
 

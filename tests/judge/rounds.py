@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddcli.circuit.graph import assemble
-from ddcli.circuit.operators import LazyShards
+from ddcli.circuit.operators import CircuitContext, LazyShards
 from ddcli.engine.executor import Executor
 from ddcli.engine.heap import BufferPool
 from ddcli.engine.pool import Pool
@@ -182,8 +182,8 @@ class Rounds:
 
     def _assembled(self) -> Assembled:
         scope = Scope(len(self.types), workers=Workers(self.shards, 1))
-        pools = [self.pool] * self.shards
-        return assemble(self.graph, scope, self.kept, pools, lambda *_: None, self.types, parted=True, lazily=True)
+        context = CircuitContext(self.kept, self.pool, lambda *_: None, self.types)
+        return assemble(self.graph, scope, context, parted=True, lazily=True)
 
     def _little(self, _moving: int, _kept: int) -> bool:
         return self.chance.random() < self.share

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
@@ -257,7 +258,7 @@ def test_the_plan_knows_which_nodes_keep_state(case):
     """A node that it forgot would lose its state with the next change of the file."""
     graph, nt = plan(graph_of(case)).graph, len(case.times)
     asked = Asked()
-    assemble(graph, Scope(nt), asked, Pool(SECRET), lambda label, updates: None, case.time_types)
+    assemble(graph, Scope(nt), CircuitContext(asked, Pool(SECRET), lambda label, updates: None, case.time_types))
     told = {node.fingerprint for node in graph.nodes if node.keeps_state(nt)}
     kept = {identity.removesuffix(WAITING) for identity in asked.identities}
     wrong = {type(node).__name__ for node in graph.nodes if node.fingerprint in told ^ kept}

@@ -8,6 +8,7 @@ import pytest
 
 from ddcli.api import Dataflow
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.operators.linear import Linear, Permute, Select
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
@@ -26,7 +27,7 @@ class Traces:
 def operators(graph):
     """Return the operators that the engine runs for a graph."""
     scope = Scope()
-    assemble(graph, scope, Traces(), Pool(SECRET), print)
+    assemble(graph, scope, CircuitContext(Traces(), Pool(SECRET), print))
     return [operator for place in scope.places for operator in place.shards]
 
 
