@@ -226,6 +226,10 @@ def following(about: str) -> Callable[[F], F]:
     return lambda command: follow(count(timeout(command)))
 
 
+file_option = partial(click.option, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+"""An option that names a file which the command reads or writes."""
+
+
 def check_following(count: int | None, timeout: float | None, *, follow: bool) -> None:
     """Refuse the end of following where nothing is followed."""
     if (count is not None or timeout is not None) and not follow:

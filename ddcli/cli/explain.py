@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddcli.cli.arguments import ONLY_PIPELINE, STATE, VAR, Renamed
+from ddcli.cli.arguments import ONLY_PIPELINE, STATE, VAR, Renamed, file_option
 from ddcli.errors import EngineError, UsageError
 from ddcli.screen import columns, json_text, say
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddcli.render.view import View
 
 COLUMNS = 100
@@ -35,12 +36,7 @@ COLUMNS = 100
     help="Format: a drawing in characters, plain values, a Mermaid flowchart, a picture, a page with all of it, or the file "
     "with operators instead of SQL.",
 )
-@click.option(
-    "--out",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to FILE instead of stdout. Without -o its ending selects the format.",
-)
+@file_option("--out", help="Write to FILE instead of stdout. Without -o its ending selects the format.")
 @click.pass_context
 @VAR
 def command(context: click.Context, pipeline: Path, state: Path | None, form: str, out: Path | None) -> None:

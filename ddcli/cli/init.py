@@ -60,26 +60,12 @@ def init_command(directory: Path, data: Path | None, output: str) -> None:
         return
     found = sorted(path for path in STARTER.rglob("*") if path.is_file())
     names = {_name(path.relative_to(STARTER)): path for path in found}
-    there = [name for name in names if (directory / name).exists()]
-    if met := [name for name in there if name != IGNORED]:
-        raise UsageError(
-            f"these files exist already: {', '.join(met)}",
-            place=str(directory),
-            hint="name a directory that is empty or new: `dd init DIRECTORY`",
-        )
-    made = [name for name in names if name not in there]
-    try:
-        for name in made:
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            text = names[name].read_text(encoding="utf-8")
-            (directory / name).write_text(text.replace(INSTALLATION, _installation()), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
+    there = {IGNORED} & {name for name in names if (directory / name).exists()}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in names.items() if name not in there}
+    made = {name: text.replace(INSTALLATION, _installation()) for name, text in texts.items()}
+    _write(made, directory, "name a directory that is empty or new: `dd init DIRECTORY`", output)
     if output == "json":
-        say(json_text({"directory": str(directory), "files": made}))
         return
-    for name in made:
-        say(str(directory / name))
     if IGNORED in there:
         say(f"{directory / IGNORED} exists already: it should ignore out/ and .dd/", err=True)
     if WORKFLOW in made and (root := _repository(directory)) not in {None, directory.resolve()}:
@@ -98,26 +84,29 @@ def _begin(data: Path, directory: Path, output: str) -> None:
 
     notes: list[str] = []
     made = begin(data, directory, notes)
-    if met := [name for name in made if (directory / name).exists()]:
-        hint = "name another directory: `dd init DIRECTORY --from DATA`"
-        raise UsageError(f"these files exist already: {', '.join(met)}", place=str(directory), hint=hint)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in made.items():
-            (directory / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
+    _write(made, directory, "name another directory: `dd init DIRECTORY --from DATA`", output)
     if output == "json":
-        say(json_text({"directory": str(directory), "files": list(made)}))
         return
-    for name in made:
-        say(str(directory / name))
     for note in notes:
         say(f"note: {note}", err=True)
     say(
         f"next: check the comments with a question mark, then {shell('dd', 'run', directory / next(iter(made)))}",
         err=True,
     )
+
+
+def _write(made: dict[str, str], directory: Path, hint: str, output: str) -> None:
+    """Write texts into new files of a directory, by name, and report these. Raises UsageError, and writes none, if one exists."""
+    if met := [name for name in made if (directory / name).exists()]:
+        raise UsageError(f"these files exist already: {', '.join(met)}", place=str(directory), hint=hint)
+    try:
+        for name, text in made.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
+    files = [str(directory / name) for name in made]
+    say(*([json_text({"directory": str(directory), "files": list(made)})] if output == "json" else files))
 
 
 def _installation() -> str:

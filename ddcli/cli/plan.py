@@ -18,6 +18,7 @@ from ddcli.cli.arguments import (
     VAR,
     Seconds,
     budget,
+    file_option,
     formats,
 )
 from ddcli.commands.inputs import STATES, input_files, wait
@@ -101,12 +102,7 @@ def check_command(pipelines: tuple[Path, ...], output: str, budget: dict[str, st
 @PIPELINES
 @STATE
 @NOW
-@click.option(
-    "--junit",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write JUnit XML to FILE, a suite for each pipeline.",
-)
+@file_option("--junit", help="Also write JUnit XML to FILE, a suite for each pipeline.")
 @REPORT
 @SHOW
 @VAR

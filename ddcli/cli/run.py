@@ -29,6 +29,7 @@ from ddcli.cli.arguments import (
     MemorySize,
     added_files,
     budget,
+    file_option,
 )
 from ddcli.errors import CheckError, CheckErrors, UsageError
 from ddcli.screen import columns, json_text, near, say
@@ -80,11 +81,8 @@ LEAST_MEMORY = 256 << 20
     multiple=True,
     help="In a branch: withdraw this file of an input, as `dd retract` does; repeatable.",
 )
-@click.option(
-    "--scenarios",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Print the output rows that each scenario of FILE would add and remove, and write nothing.",
+@file_option(
+    "--scenarios", help="Print the output rows that each scenario of FILE would add and remove, and write nothing."
 )
 @STATE
 @DRY_RUN
@@ -164,26 +162,12 @@ LEAST_MEMORY = 256 << 20
     show_default=True,
     help="Format of stderr: text for people, or one JSON object on each line.",
 )
-@click.option(
-    "--summary",
-    "summary_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the summary of the run, or its error, to FILE as JSON.",
-)
-@click.option(
+@file_option("--summary", "summary_file", help="Write the summary of the run, or its error, to FILE as JSON.")
+@file_option(
     "--junit",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
     help="Write the verdicts of the checks to FILE as JUnit XML, a suite for each pipeline, even if a check stops the run.",
 )
-@click.option(
-    "--metrics",
-    "metrics_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write counts and times of the run to FILE for Prometheus.",
-)
+@file_option("--metrics", "metrics_file", help="Write counts and times of the run to FILE for Prometheus.")
 @click.option(
     "--openlineage",
     metavar="URL|FILE",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, formats
+from ddcli.cli.arguments import NO_CODE, ONLY_PIPELINE, SHOW, STATE, VAR, Renamed, file_option, formats
 from ddcli.errors import DdError, NegativeAnswer
 from ddcli.screen import in_columns, json_text, json_value, plural, say, say_own, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ddcli.pipeline_tests.expectation import Failure, FailureRow
     from ddcli.pipeline_tests.run import Outcome, Report
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 )
 @STATE
 @NO_CODE
-@click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit XML to FILE."
-)
+@file_option("--junit", help="Also write JUnit XML to FILE.")
 @formats(
     "text",
     "json",

@@ -29,8 +29,21 @@ from ddcli.screen import json_text, plural, say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.engine.counts import Progress
+
 UNWRAPPED = 1 << 16
 """The width of a stream that is not a terminal: no line is wrapped there."""
+
+
+def _progress() -> Progress:
+    """Return a display of progress, if a person looks at stderr."""
+    if sys.stderr.isatty():
+        from ddcli.render.live import LiveProgress
+
+        return LiveProgress()
+    from ddcli.engine.counts import SILENT
+
+    return SILENT
 
 
 @click.command("why", short_help="Show the input rows that explain a record.")
@@ -105,17 +118,19 @@ def why_command(
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
     """
-    from ddcli.engine.counts import SILENT
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
 
-    progress = SILENT
-    if sys.stderr.isatty():
-        from ddcli.render.live import LiveProgress
-
-        progress = LiveProgress()
     answer = explain(
-        pipeline, collection, keys, at=at, change=change, state=state, limit=limit, no_code=no_code, progress=progress
+        pipeline,
+        collection,
+        keys,
+        at=at,
+        change=change,
+        state=state,
+        limit=limit,
+        no_code=no_code,
+        progress=_progress(),
     )
     if output == "json":
         say(json_text(trees.to_json(answer)))
@@ -183,17 +198,11 @@ def bisect_command(
       dd bisect pipelines/airborne.yaml "select sum(flights) from airborne" --good "< 100"
       dd bisect pipelines/airborne.yaml "select * from airborne" --bad "count(*) > 12" --between 0 900
     """
-    from ddcli.engine.counts import SILENT
     from ddcli.provenance.bisection import bisect
     from ddcli.provenance.trees import bisection_json, bisection_lines
 
-    progress = SILENT
-    if sys.stderr.isatty():
-        from ddcli.render.live import LiveProgress
-
-        progress = LiveProgress()
     found = bisect(
-        pipeline, query, good=good, bad=bad, between=between, state=state, no_code=no_code, progress=progress
+        pipeline, query, good=good, bad=bad, between=between, state=state, no_code=no_code, progress=_progress()
     )
     if output == "json":
         say(json_text(bisection_json(found)))
