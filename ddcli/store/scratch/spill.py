@@ -14,7 +14,7 @@ import threading
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
 KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 WIDE = 8
 CHUNK = 4 << 20
@@ -135,12 +136,7 @@ class SpilledShard:
         """Return all updates, None if there are none; the `last` time they are removed."""
         with self._lock:
             parts, size = [*self._written, *self._held], self.held
-            matrix = room_for(parts) if parts else None
-            row = 0
-            for part, data in self._read():
-                assert matrix is not None
-                unpack(matrix[row : row + part.rows], part, data, self.layout, pool)
-                row += part.rows
+            matrix = unpacked(parts, self._read(), self.layout, pool) if parts else None
             if last:
                 if self._written:
                     self.spill.files.remove(self.path)
@@ -151,21 +147,18 @@ class SpilledShard:
 
     def parts(self, pool: Pool) -> list[np.ndarray]:
         """Return the parts that were added, each as it was."""
-        found = []
         with self._lock:
-            for part, data in self._read():
-                found.append(room_for([part]))
-                unpack(found[-1], part, data, self.layout, pool)
-        return found
+            pairs = zip([*self._written, *self._held], self._read(), strict=True)
+            return [unpacked([part], [data], self.layout, pool) for part, data in pairs]
 
-    def _read(self) -> Iterator[tuple[SpilledPart, bytes | bytearray | memoryview]]:
-        """Yield the parts, each with its bytes."""
+    def _read(self) -> Iterator[Bytes]:
+        """Yield the bytes of each part: of those in the file, then of those in memory."""
         if self._written:
             with reading(self.path) as file:
                 for part in self._written:
-                    yield part, _read_whole(file, part.size, self.path)
+                    yield _read_whole(file, part.size, self.path)
         for part in self._held:
-            yield part, part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
+            yield part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
 
 
 @frozen
@@ -184,28 +177,26 @@ class SpilledPart:
         return max(self.size, self.rows * self.width * WIDE)
 
 
-def room_for(parts: Sequence[SpilledPart]) -> np.ndarray:
-    """Return an empty matrix for all rows of some parts."""
-    (width,) = {part.width for part in parts}
-    return np.empty((sum(part.rows for part in parts), width), np.int64)
-
-
 def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> SpilledPart:
     """Return updates as bytes: packed lanes, or columns, where hashes stand for values of the pool."""
     return _columns(updates, layout, pool) if _is_pooled(layout) else _packed(updates)
 
 
-def unpack(
-    room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool
-) -> None:
-    """Write the updates of a part to `room`; its buffers are one after the other in `data`."""
-    if not _is_pooled(layout):
-        _unpack(room, part, data)
-        return
-    frame = pl.read_ipc(io.BytesIO(data))
-    encode(frame, layout, pool, room)
-    for at in range(layout.width, room.shape[1]):
-        room[:, at] = frame[f"\0{at - layout.width}"].to_numpy()
+def unpacked(parts: Sequence[SpilledPart], contents: Iterable[Bytes], layout: Layout, pool: Pool) -> np.ndarray:
+    """Return the updates of some parts, at least one, in a matrix; in the contents of each its buffers are one after the other."""
+    (width,) = {part.width for part in parts}
+    matrix, row = np.empty((sum(part.rows for part in parts), width), np.int64), 0
+    for part, data in zip(parts, contents, strict=True):
+        room = matrix[row : row + part.rows]
+        row += part.rows
+        if not _is_pooled(layout):
+            _unpack(room, part, data)
+            continue
+        frame = pl.read_ipc(io.BytesIO(data))
+        encode(frame, layout, pool, room)
+        for at in range(layout.width, width):
+            room[:, at] = frame[f"\0{at - layout.width}"].to_numpy()
+    return matrix
 
 
 def chunks(updates: np.ndarray, layout: Layout, pool: Pool) -> Iterator[bytes]:
@@ -230,12 +221,9 @@ def _chunk(part: SpilledPart) -> bytes:
 
 def from_chunks(found: Sequence[bytes], layout: Layout, pool: Pool) -> np.ndarray:
     """Return the updates of some chunks, at least one, in a matrix."""
-    parts = [_head(chunk) for chunk in found]
-    matrix, row = room_for([part for part, _ in parts]), 0
-    for chunk, (part, start) in zip(found, parts, strict=True):
-        unpack(matrix[row : row + part.rows], part, memoryview(chunk)[start:], layout, pool)
-        row += part.rows
-    return matrix
+    parts, starts = zip(*map(_head, found), strict=True)
+    contents = (memoryview(chunk)[start:] for chunk, start in zip(found, starts, strict=True))
+    return unpacked(parts, contents, layout, pool)
 
 
 def _head(chunk: bytes) -> tuple[SpilledPart, int]:
@@ -278,7 +266,7 @@ def _packed(updates: np.ndarray) -> SpilledPart:
     )
 
 
-def _unpack(room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview) -> None:
+def _unpack(room: np.ndarray, part: SpilledPart, data: Bytes) -> None:
     """Write the lanes of a part to `room`; its buffers are one after the other in `data`."""
     start = 0
     for lane, (least, size) in enumerate(part.lanes):
@@ -346,36 +334,21 @@ class FileExchange:
 
     def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
         """Return the updates sent to an address, None if there are none. They stay: the attempt may fail, and another read them."""
-        by_file = self._sent(at)
-        if not by_file:
-            return None
-        matrix, row = room_for([sent.part for group in by_file.values() for sent in group]), 0
-        for part, data in self._read(by_file):
-            unpack(matrix[row : row + part.rows], part, data, layout, pool)
-            row += part.rows
-        return matrix
+        parts, contents = self._sent(at)
+        return unpacked(parts, contents, layout, pool) if parts else None
 
     def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
         """Return the updates sent to an address, each part as it was sent."""
-        found = []
-        for part, data in self._read(self._sent(at)):
-            found.append(room_for([part]))
-            unpack(found[-1], part, data, layout, pool)
-        return found
+        return [unpacked([part], [data], layout, pool) for part, data in zip(*self._sent(at), strict=True)]
 
-    def _sent(self, at: Address) -> dict[str, list[Sent]]:
-        """Return the parts sent to an address, by file."""
+    def _sent(self, at: Address) -> tuple[list[SpilledPart], Iterator[bytes]]:
+        """Return the parts sent to an address, file by file, and the bytes of each as they are read."""
         by_file: dict[str, list[Sent]] = defaultdict(list)
         for sent in self.incoming.get(at, ()):
             by_file[sent.file].append(sent)
-        return by_file
-
-    def _read(self, by_file: Mapping[str, list[Sent]]) -> Iterator[tuple[SpilledPart, bytes]]:
-        """Yield the parts of some files, each with its bytes."""
-        for file, group in by_file.items():
-            ranges = [(sent.start, sent.start + sent.part.size) for sent in group]
-            data = _ranges(self.directory / file, ranges)
-            yield from zip((sent.part for sent in group), data, strict=True)
+        ranges = {file: [(s.start, s.start + s.part.size) for s in group] for file, group in by_file.items()}
+        contents = (data for file, each in ranges.items() for data in _ranges(self.directory / file, each))
+        return [sent.part for group in by_file.values() for sent in group], contents
 
     def flush(self) -> None:
         """Write the held updates to a file."""

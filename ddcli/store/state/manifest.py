@@ -67,10 +67,10 @@ LAST = 999_999_999
 BUSY = "the state was committed during each attempt, and files of earlier commits are gone: repeat the command between runs"
 RESTORE = "restore the state directory from a backup, or start again: `dd reset PIPELINE --outputs`"
 
-_LATELY: dict[Path, tuple[bytes, Manifest]] = {}
-"""The manifest that was read or written last, and its bytes: a run looks several times which is the newest, and a round of a watch reads the one of the last round."""
-_TAGS: dict[Path, str] = {}
-"""The entity tag of that manifest, if it was read from an object store: while a listing has the same one it is not fetched again."""
+_LATELY: dict[Path, tuple[Manifest, bytes, str | None]] = {}
+"""The manifest that was read or written last, and its bytes: a run looks several times which is the newest, and a round of a watch reads the one of the last round.
+
+If it was read from an object store, it has an entity tag: while a listing has the same one it is not fetched again."""
 
 
 def nothing_planned() -> dict[str, Any]:
@@ -330,12 +330,13 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
 
     An object with this entity `tag` is not read if it was the last one. Raises FileNotFoundError if it isn't there (any more).
     """
-    if tag is not None and path in _LATELY and _TAGS.get(path) == tag:
-        return _LATELY[path][1]
+    lately, content, its_tag = _LATELY.get(path, (None, b"", None))
+    if lately is not None and tag is not None and tag == its_tag:
+        return lately
     data = read_bytes(path)
-    if path in _LATELY and (known := _LATELY[path])[0] == data:
-        _note_tag(path, tag)
-        return known[1]
+    if lately is not None and data == content:
+        remember(path, data, lately, tag or its_tag)
+        return lately
     damaged = StateError("the manifest of the state is damaged", place=str(path), hint=RESTORE)
     try:
         tree = json.loads(data)
@@ -393,14 +394,13 @@ def read_manifest(path: Path, tag: str | None = None) -> Manifest:
         raise StateError(
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None
-    remember(path, data, manifest)
-    _note_tag(path, tag)
+    remember(path, data, manifest, tag)
     return manifest
 
 
 def _known_lists(path: Path) -> list[BatchList]:
     """Return the lists of the manifest that was read or written last, if it is of the same state: most of them are in the next one, too."""
-    known = [manifest.batches for other, (_, manifest) in _LATELY.items() if other.parent == path.parent]
+    known = [manifest.batches for other, (manifest, *_) in _LATELY.items() if other.parent == path.parent]
     return [each for batches in known if batches is not None for each, _ in batches.lists]
 
 
@@ -412,13 +412,7 @@ def _segments_of(tree: dict[str, Any]) -> set[str]:
     return {named(SEGMENT, row[0]) for row in rows}
 
 
-def remember(path: Path, data: bytes, manifest: Manifest) -> None:
+def remember(path: Path, data: bytes, manifest: Manifest, tag: str | None = None) -> None:
     """Remember the manifest that these bytes hold: a later read of the same bytes at this path need not parse them."""
     _LATELY.clear()
-    _TAGS.clear()
-    _LATELY[path] = data, manifest
-
-
-def _note_tag(path: Path, tag: str | None) -> None:
-    if tag is not None:
-        _TAGS[path] = tag
+    _LATELY[path] = manifest, data, tag

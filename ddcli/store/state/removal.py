@@ -108,47 +108,30 @@ STATE: Layout = [
 STATE.append((_either(BRANCHES), [(BRANCH, [*STATE])]))
 
 
+FILE, DIRECTORY, FOREIGN = range(3)
+
+
 def find_foreign_files(directory: Path) -> list[Path]:
     """Return the files and directories of a state's directory that have no name of ours, in order; a directory without those inside it."""
+    return [path for path, kind in _walked(directory) if kind == FOREIGN]
+
+
+def _walked(directory: Path, layout: Layout | None = None) -> Iterator[tuple[Path, int]]:
+    """Yield the paths in a state's directory, each a file or a directory of ours or foreign: a directory after those inside it, unless it is foreign. An object store has files only."""
+    layout = layout or STATE
     if not fs(directory).has_directories:
-        depth = len(directory.parts)
-        return sorted(path for path in fs(directory).files_below() if not _is_ours(path.parts[depth:], STATE))
-    return list(_strange(directory, STATE))
-
-
-def find_own(directory: Path) -> list[Path]:
-    """Return the files in a state's directory that have names of ours, in order."""
-    if not fs(directory).has_directories:
-        depth = len(directory.parts)
-        return sorted(path for path in fs(directory).files_below() if _is_ours(path.parts[depth:], STATE))
-    return [path for path, is_file in _own(directory, STATE) if is_file]
-
-
-def own_directories(directory: Path) -> list[Path]:
-    """Return a state's directory and those in it that have names of ours, inner ones first; none in an object store."""
-    if not fs(directory).has_directories:
-        return []
-    return [*(path for path, is_file in _own(directory, STATE) if not is_file), directory]
-
-
-def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
-    """Yield the paths that have names of ours, and whether each is a file; those inside a directory before it."""
-    for entry in fs(directory).entries():
-        known, below = _find(entry.path.name, layout)
-        if known and below is None and entry.file:
-            yield entry.path, True
-        elif known and below is not None and entry.directory:
-            yield from _own(entry.path, below)
-            yield entry.path, False
-
-
-def _strange(directory: Path, layout: Layout) -> Iterator[Path]:
+        for path in sorted(fs(directory).files_below()):
+            yield path, FILE if _is_ours(path.parts[len(directory.parts) :], layout) else FOREIGN
+        return
     for entry in fs(directory).entries():
         known, below = _find(entry.path.name, layout)
         if not known or not (entry.file if below is None else entry.directory):
-            yield entry.path
-        elif below is not None:
-            yield from _strange(entry.path, below)
+            yield entry.path, FOREIGN
+        elif below is None:
+            yield entry.path, FILE
+        else:
+            yield from _walked(entry.path, below)
+            yield entry.path, DIRECTORY
 
 
 def _is_ours(names: Sequence[str], layout: Layout) -> bool:
@@ -201,7 +184,8 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
     """
     directory = real(directory)
     named = {real(path) for path, _ in output_files(directory, manifest)} if manifest else set()
-    found, left = {}, find_foreign_files(directory)
+    walked = [*_walked(directory)]
+    found, left = {}, [path for path, kind in walked if kind == FOREIGN]
     for name, path in outputs.items():
         place = real(path)
         if place.is_relative_to(directory):  # its files are among the state's
@@ -229,7 +213,7 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
         if mine:
             found[name] = (place, _with_sizes(mine))
             left += others
-    files = _with_sizes([path for path in find_own(directory) if path != directory / LOCK])
+    files = _with_sizes([path for path, kind in walked if kind == FILE and path != directory / LOCK])
     readers = [*(hold.reader for hold in read_holds(directory)), *(each.name for each in read_consumers(directory))]
     return Removal(directory, files, found, left, readers)
 
@@ -266,7 +250,8 @@ def remove(
                 files.remove_directory(folder)
         if fs(path).is_dir() and not fs(path).entries():
             files.remove_directory(path)
-    for folder in own_directories(shown.state):
+    folders = [path for path, kind in _walked(shown.state) if kind == DIRECTORY]
+    for folder in [*folders, shown.state] if fs(shown.state).has_directories else ():
         if not fs(folder).entries():
             files.remove_directory(folder)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.lock import IfLocked
     from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
     from ddcli.store.state.shared_arrangements import Hold
+    from ddcli.store.state.transaction import Transaction
 
 
 Result = TypeVar("Result")
@@ -242,9 +243,6 @@ def reshard_state(
     Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
     a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.
     """
-    from ddcli.store.batch.compaction import gathered, repartition
-    from ddcli.store.batch.stored_batch import stored_batches
-
     with _opened(directory, written, if_locked) as (state, manifest):
         arrangements = {}
         with state.begin() as transaction:
@@ -253,14 +251,7 @@ def reshard_state(
                 if count == shards:
                     continue
                 say(f"resharding {name}: {count} -> {shards}")
-                distributed: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
-                for shard in range(count):
-                    layout, stored = stored_batches(directory, name, entry, shard, manifest.secret_bytes)
-                    lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
-                    for batch in stored:
-                        for at, made in repartition(batch, lanes, shard, count, shards):
-                            distributed[at].setdefault(shard, []).append(made.write(transaction, name, at))
-                arrangements[name] = replace(entry, shards=tuple(map(gathered, distributed)))
+                arrangements[name] = _distributed(transaction, name, entry, shards, manifest.secret_bytes)
             if arrangements:
                 transaction.commit(replace(manifest, arrangements=manifest.arrangements | arrangements))
         assert state.manifest is not None
@@ -273,25 +264,33 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
     Files hold values, so nothing is computed again: rows are sorted anew, and distributed to the shards where they now belong. Takes memory
     for one file's rows. Readers in other pipelines continue where they were, as with `reshard_state`.
     """
-    from ddcli.store.batch.compaction import gathered, rehashed
-    from ddcli.store.batch.stored_batch import stored_batches
-
     manifest = state.manifest
     assert manifest is not None, "a state has a secret from its first commit on"
     arrangements = dict(manifest.arrangements)
     with state.begin() as transaction:
         for name, entry in _hashed(manifest).items():
             say(f"sorting {name} anew")
-            count = len(entry.shards)
-            distributed: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
-            for shard in range(count):
-                layout, stored = stored_batches(state.directory, name, entry, shard, secret)
-                lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
-                for run, batch in enumerate(stored):
-                    for at, made in rehashed(batch, lanes, count, run):
-                        distributed[at].setdefault(shard, []).append(made.write(transaction, name, at))
-            arrangements[name] = replace(entry, shards=tuple(map(gathered, distributed)))
+            arrangements[name] = _distributed(transaction, name, entry, len(entry.shards), secret, anew=True)
         return transaction.commit(replace(manifest, arrangements=arrangements, secret=secret.hex()))
+
+
+def _distributed(
+    transaction: Transaction, name: str, entry: ArrangementEntry, shards: int, secret: bytes, *, anew: bool = False
+) -> ArrangementEntry:
+    """Return an arrangement with its rows distributed to a number of shards; with `anew` they are sorted by hashes under another secret."""
+    from ddcli.store.batch.compaction import gathered, rehashed, repartition
+    from ddcli.store.batch.stored_batch import stored_batches
+
+    found: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
+    count = len(entry.shards)
+    for shard in range(count):
+        layout, stored = stored_batches(transaction.state.directory, name, entry, shard, secret)
+        lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
+        for run, batch in enumerate(stored):
+            parts = rehashed(batch, lanes, shards, run) if anew else repartition(batch, lanes, shard, count, shards)
+            for at, made in parts:
+                found[at].setdefault(shard, []).append(made.write(transaction, name, at))
+    return replace(entry, shards=tuple(map(gathered, found)))
 
 
 def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
