@@ -18,13 +18,13 @@ from ddcli.expressions import modules, python, syntax_tree
 from ddcli.expressions.stage import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
+from ddcli.job.summary import KEPT
 from ddcli.plan.operators.table import OPERATORS
 from ddcli.provenance.trace import MOST
 from ddcli.spec import tree, values
 from ddcli.spec.model import GUARD
 from ddcli.store.files.access import LARGEST, SMALL
 from ddcli.store.files.objects import PART, PARTS
-from ddcli.store.state.runs import KEPT
 from ddcli.store.tables.csv_records import LONGEST_NAME
 from tests import generated, shown
 from tests.harness import ROOT

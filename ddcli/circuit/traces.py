@@ -27,9 +27,9 @@ from ddcli.store.files.access import fs
 from ddcli.store.files.gate import side_by_side
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
-from ddcli.store.state.document import home_of
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.fingerprint import rows_number
+from ddcli.store.state.manifest import home_of
 from ddcli.store.state.shared_arrangements import Claims
 from ddcli.store.state.verify import OpenBundles
 
@@ -133,7 +133,7 @@ class StateAnswers:
 
     def batches(self, identity: str, layout: BatchLayout, pool: Pool) -> list[StoredBatch]:
         """Return the batches of an arrangement of results; none if the commit lacks it. Their values are in `pool`, which has the state's secret."""
-        entry, opened = self.manifest.arrangements.get(identity), OpenBundles.of(self.manifest)
+        entry, opened = self.manifest.arrangements.get(identity), OpenBundles(self.manifest.bundles)
         return [
             StoredBatch(batch_path(self.directory, identity, at, file), file, layout, pool, bundles=opened)
             for at, each in enumerate(entry.shards if entry else ())

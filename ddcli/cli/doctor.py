@@ -96,9 +96,9 @@ def _check_spark(
 ) -> None:
     """Print the result of each check of Spark as soon as it is known; exit with 5 if one failed."""
     from ddcli.engine.jit.settings import cache_dir
-    from ddcli.job.options import SparkOptions
     from ddcli.job.paths import state_of
     from ddcli.job.request import spark_of
+    from ddcli.job.sizes import SparkOptions
     from ddcli.plan.pipeline_file import load_spec
     from ddcli.runtime.spark.doctor import checks
     from ddcli.store.files.objects import locate

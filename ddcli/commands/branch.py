@@ -20,8 +20,8 @@ from ddcli.dataclass import frozen
 from ddcli.driver.run import open_state, run
 from ddcli.errors import StateError, UsageError
 from ddcli.job.inputs import find_inputs
-from ddcli.job.paths import log_of
-from ddcli.job.request import at_branch, newest_of, read_request
+from ddcli.job.paths import at_branch, log_of
+from ddcli.job.request import newest_of, read_request
 from ddcli.job.sizes import rows_held
 from ddcli.privacy import preview
 from ddcli.screen import near, shell

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError, each_of
+from ddcli.job.budget import run_budget
 from ddcli.job.consumed_files import list_here, not_taken_in
 from ddcli.job.inputs import with_tags_of_logs
 from ddcli.job.paths import catalog_of, database_file, problems_of, state_of
 from ddcli.job.request import functions_of, hide_declared
-from ddcli.job.sizes import run_budget
 from ddcli.job.tables import catalogue_file, declared_columns, open_table, with_columns_of
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly, places
 from ddcli.screen import near

@@ -21,7 +21,7 @@ from ddcli.store.texts import format_frontier, json_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ddcli.job.summary import Verdict
+    from ddcli.job.verdict import Verdict
     from ddcli.spec.model import CheckSpec
     from ddcli.store.state.manifest import Manifest
 

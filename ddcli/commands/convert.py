@@ -21,18 +21,18 @@ import polars as pl
 
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, suggestion
-from ddcli.job.options import Resources, RunClock, time_now
 from ddcli.job.paths import problems_of
-from ddcli.job.request import CallOptions, Request
+from ddcli.job.request import CallOptions, Request, RunClock, time_now
+from ddcli.job.sizes import Resources
 from ddcli.plan.pipeline_file import load_spec, parse_spec
 from ddcli.privacy import previewed
 from ddcli.render.rows import batches, write_rows
 from ddcli.screen import visible
 from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import fs, real
-from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:

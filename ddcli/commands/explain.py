@@ -19,8 +19,8 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.moments import in_zone
 from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.expressions.types import renamed
-from ddcli.job.paths import state_at, state_of
-from ddcli.job.request import at_branch
+from ddcli.job.paths import at_branch, state_at, state_of
+from ddcli.job.summary import read_runs
 from ddcli.job.verdict import verdicts_of
 from ddcli.plan import loops
 from ddcli.plan.node import Graph, Unwritten
@@ -31,7 +31,6 @@ from ddcli.spec.file import AT, read_text
 from ddcli.spec.tree import compose
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
-from ddcli.store.state.runs import read_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,14 +13,14 @@ from ddcli.engine.times import Frontier, box
 from ddcli.errors import InputError, UsageError
 from ddcli.job.inputs import change_rules, find_time
 from ddcli.job.paths import state_at, state_of
+from ddcli.job.summary import read_runs, shown_time
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.store.files.access import fs
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
-from ddcli.store.state.runs import read_runs, shown_time
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.texts import format_frontier, format_time, json_time
 

@@ -23,11 +23,11 @@ from ddcli.driver.prepare import bind_remembered
 from ddcli.driver.requested_changes import depends_on_more
 from ddcli.errors import BudgetError, StateError, UsageError
 from ddcli.expressions.types import parse_schema
+from ddcli.job.budget import run_budget
 from ddcli.job.corrections import with_added_files, with_withdrawn_files
 from ddcli.job.inputs import find_inputs
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import read_request, refuse_code
-from ddcli.job.sizes import run_budget
 from ddcli.job.verdict import KEPT
 from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outputs
 from ddcli.screen import near, shell

@@ -17,12 +17,12 @@ from ddcli.compare.columns import type_name
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND
 from ddcli.errors import DdError, InputError, UsageError, first_line
+from ddcli.job.summary import run_text
 from ddcli.screen import near, shell
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import read_owned
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.runs import run_text
+from ddcli.store.state.outputs import read_owned
 from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ddcli.driver.replacement import (
 from ddcli.engine.operators.upsert import CORRECTS
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles
-from ddcli.job.options import run_time
+from ddcli.job.request import run_time
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.sources.readers import Corrected, InputSlice, in_files, open_logs
 from ddcli.store.log.reader import LogReader

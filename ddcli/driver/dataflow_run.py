@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
-    from ddcli.job.summary import SparkSummary, Verdict
+    from ddcli.job.summary import SparkSummary
+    from ddcli.job.verdict import Verdict
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter

@@ -16,8 +16,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.inputs import TAGS, find_upper, tags_of_exports
-from ddcli.job.options import time_text
-from ddcli.job.request import load_functions
+from ddcli.job.request import load_functions, time_text
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Placement
@@ -28,8 +27,7 @@ from ddcli.sources.readers import (
     refuse_ahead,
     refuse_unparsed,
 )
-from ddcli.store.log.progress import read_owned
-from ddcli.store.log.writer import write_progress
+from ddcli.store.state.outputs import read_owned, write_progress
 from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:

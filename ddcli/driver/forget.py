@@ -16,11 +16,11 @@ from ddcli.expressions.moments import in_zone
 from ddcli.expressions.types import ColumnScope
 from ddcli.job.corrections import ErasureRequest, ForgettingSummary
 from ddcli.job.request import imports, newest_of, read_request, refuse_code
+from ddcli.job.summary import forget_examples
 from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.entries import Size
 from ddcli.store.state.outputs import check_aside
-from ddcli.store.state.runs import forget_examples
 from ddcli.store.state.shared_arrangements import advance_holds, read_holds, reading, taken_of
 
 if TYPE_CHECKING:

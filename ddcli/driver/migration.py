@@ -47,7 +47,7 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.job.inputs import TAGS, find_inputs, find_seen, refuse_beyond_imports, refuse_changed, tags_of_exports
-from ddcli.job.options import last_time, run_time
+from ddcli.job.request import last_time, run_time
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.generations import narrowed
 from ddcli.plan.physical import WAITING
@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
-    from ddcli.job.summary import OutputSummary, SparkSummary, Verdict
+    from ddcli.job.summary import OutputSummary, SparkSummary
+    from ddcli.job.verdict import Verdict
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts

@@ -17,6 +17,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.pool import Pool, new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time
+from ddcli.job.budget import RunCost, written_bytes
 from ddcli.job.inputs import (
     find_inputs,
     find_time,
@@ -27,9 +28,7 @@ from ddcli.job.inputs import (
     with_tags_of_logs,
 )
 from ddcli.job.kept_plan import conditions_of
-from ddcli.job.options import run_time
-from ddcli.job.request import load_functions, newest_of
-from ddcli.job.sizes import RunCost, written_bytes
+from ddcli.job.request import load_functions, newest_of, run_time
 from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace, classes_of_work, places
 from ddcli.privacy import hide

@@ -32,7 +32,7 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles, find_seen, find_time
-from ddcli.job.options import run_time
+from ddcli.job.request import run_time
 from ddcli.plan.logical import Once
 from ddcli.plan.physical import physical_graph
 from ddcli.plan.temporal import Delay

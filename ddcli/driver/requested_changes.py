@@ -9,8 +9,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import ChangedError, DdError, StateError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.idle_check import is_changed
-from ddcli.job.options import is_due, run_time
-from ddcli.job.request import functions_of
+from ddcli.job.request import functions_of, is_due, run_time
 from ddcli.plan.changes import Known, PlanChanges, edits, present, shown
 from ddcli.plan.logical import INPUT
 from ddcli.screen import plural, shell

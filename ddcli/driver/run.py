@@ -27,12 +27,13 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.workers import Workers
 from ddcli.errors import DdError, EngineError
+from ddcli.job.budget import run_budget
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.idle_check import InputCheck, idle_summary, look_for_work
 from ddcli.job.inputs import find_inputs, find_time
-from ddcli.job.options import RunOptions, SparkOptions, refuse_clock
-from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_code
-from ddcli.job.sizes import run_budget
+from ddcli.job.options import RunOptions
+from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_clock, refuse_code
+from ddcli.job.sizes import SparkOptions
 from ddcli.screen import near
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.files.objects import locate
@@ -161,7 +162,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
         ready=options.ready,
         progress=options.progress,
         watch_cache=options.watch_cache,
-        budget=run_budget(request.spec.budget, options.budget or {}),
+        budget=run_budget(request.spec.budget, options.budget or {}) if request.spec.budget or options.budget else None,
     )
     refreshes = options.refresh is not None
     if options.accept or options.reason is not None:
@@ -396,7 +397,7 @@ def _record(state: State, request: Request, began: datetime, started: float, sum
     timed = replace(summary, seconds=clock.perf_counter() - started)
     if not summary.changed:
         return timed
-    from ddcli.store.state.runs import RunRecord, write_run
+    from ddcli.job.summary import RunRecord, write_run
 
     assert state.manifest is not None, "a run that changed something has committed"
     when = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -22,9 +22,8 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, up_to
 from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.inputs import tags_of_exports
-from ddcli.job.options import time_text
 from ddcli.job.paths import unparsed_below
-from ddcli.job.request import error_directory, late_directory
+from ddcli.job.request import error_directory, late_directory, time_text
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.plan.physical import Arrangement, Scan
 from ddcli.sinks.outputs import OutputWriter
@@ -219,7 +218,7 @@ class SingleRun(DataflowRun):
             progress=request.asked.progress,
             frontier=self.upper if self.only_corrects else None,
             held=held,
-            bundles=OpenBundles.of(self.manifest),
+            bundles=OpenBundles(self.manifest.bundles if self.manifest else {}),
         )
         self._meter = ProgressMeter(request.asked.progress)
         return StepInput(

@@ -13,8 +13,8 @@ from ddcli.errors import DdError, InputError, StateError, UsageError
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs, reading
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.tables.file_identity import PUT_BACK, RESTORE, fingerprint_of
-from ddcli.store.tables.listing import total
+from ddcli.store.tables.inventory import RESTORE
+from ddcli.store.tables.listing import PUT_BACK, fingerprint_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

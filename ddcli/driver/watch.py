@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateError, UsageError
-from ddcli.job.options import WatchCache, time_now
-from ddcli.job.request import imports, read_request
+from ddcli.job.options import WatchCache
+from ddcli.job.request import imports, read_request, time_now
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs
 from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import take_snapshot

@@ -23,7 +23,6 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import updates_after
-from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.consumers import (
     Consumer,
@@ -37,7 +36,7 @@ from ddcli.store.state.consumers import (
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.entries import InputFile
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.outputs import output_paths, read_owned
 from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.tables.listing import Listing

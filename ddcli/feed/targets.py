@@ -24,9 +24,8 @@ from ddcli.screen import near
 from ddcli.store.files.access import fs, naming, real
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.consumers import token
-from ddcli.store.state.document import count_of
+from ddcli.store.state.document import PROGRESS, count_of
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of

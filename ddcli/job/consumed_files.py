@@ -20,9 +20,9 @@ from ddcli.screen import plural
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import TEMPORARY, one_by_one
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.tables.file_identity import is_file
 from ddcli.store.tables.input_path import PRIVATE, places_of
 from ddcli.store.tables.inventory import ChangeRules, list_input, unmoved
+from ddcli.store.tables.listing import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -279,3 +279,12 @@ def _same(one: Path, other: Path) -> bool:
                 return False
             if not block:
                 return True
+
+
+def is_file(file: InputFile, path: Path) -> bool:
+    """Return whether a path has the very file, or object, that was read, wherever it lies now."""
+    if tag := fs(path).tag():
+        return tag == file.fingerprint
+    found = path.stat()
+    same = (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
+    return same and fingerprint(path, file.size) == file.fingerprint

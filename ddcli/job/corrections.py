@@ -17,10 +17,9 @@ from ddcli.screen import near, plural, shell
 from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.objects import locate, relative
-from ddcli.store.tables.file_identity import fingerprint
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import list_input, moved, take_snapshot
-from ddcli.store.tables.listing import Listing
+from ddcli.store.tables.listing import Listing, fingerprint
 from ddcli.store.texts import parse_time
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
-from ddcli.job.options import time_text
-from ddcli.job.request import functions_of
+from ddcli.job.request import functions_of, time_text
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest

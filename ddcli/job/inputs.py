@@ -12,13 +12,13 @@ from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.job.consumed_files import apart, refuse_shared_files
-from ddcli.job.options import is_due, run_time
-from ddcli.job.request import Request, _of_writer
+from ddcli.job.request import Request, _of_writer, is_due, run_time
 from ddcli.screen import shell
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS, read_owned, tags_from
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
+from ddcli.store.state.outputs import read_owned, tags_from
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.input_path import named_by, partition_of
 from ddcli.store.tables.inventory import NEVER, ChangeRules, list_input, moved, take_snapshot
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
-    from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.outputs import Owner
     from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.inventory import MayRename
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from glob import has_magic
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -227,3 +228,29 @@ def takes(given: PurePath, file: PurePath) -> bool:
     if not file.is_relative_to(given):
         return False
     return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
+
+
+def at_branch(spec: Spec, branch: str) -> Spec:
+    """Return the spec of a branch: logs are beside main's, `out@q4/`, and no output is a table of another program. Raises SpecError for an input that a branch can't read as main does."""
+    for name, given in spec.inputs.items():
+        place = given.origin or given.path
+        if given.arrangement is not None:
+            raise SpecError(
+                f"inputs.{name}: a branch can't read an arrangement of another pipeline, which keeps its past for main alone",
+                span=place.span,
+                hint="compare with `dd diff --against`",
+            )
+        if given.consumed != "keep":
+            raise SpecError(
+                f"inputs.{name}: its files may be gone once main has read them (`consumed`), so a branch can't read them",
+                span=place.span,
+                hint="leave out `consumed`, or compare with `dd diff --against`",
+            )
+
+    def beside(text: Text | None) -> Text | None:
+        return None if text is None else replace(text, value=f"{text.value.rstrip('/')}{AT}{branch}")
+
+    inputs = {name: replace(given, quarantine=beside(given.quarantine)) for name, given in spec.inputs.items()}
+    outputs = {name: replace(made, path=beside(made.path), target=None) for name, made in spec.outputs.items()}
+    errors = spec.errors and replace(spec.errors, path=beside(spec.errors.path))
+    return replace(spec, inputs=inputs, outputs=outputs, errors=errors)

@@ -1,6 +1,10 @@
-"""The request of a run: the pipeline file, its state and its outputs, the options of the call, and the decisions; the Python functions that a file names.
+"""The request of a run: the pipeline file, its state and its outputs, the options of the call, its clock, and the decisions; the Python functions that a file names.
 
-These functions are all forbidden, or loaded, before anything is computed.
+Under `clock: arrival` all updates that a run reads have its time. It is in microseconds of UTC, and strictly after the times of earlier runs. The
+commit records it: a run that dies leaves none. A run under a clock that was ahead would move "now" for good. So a time that is stated may not be far
+ahead of the clock, and a run whose last one is far ahead of it is refused: the state is reopened, or the clock is set.
+
+The functions are all forbidden, or loaded, before anything is computed.
 """
 
 from __future__ import annotations
@@ -8,15 +12,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
+import time
 from dataclasses import field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import SILENT, Progress
-from ddcli.errors import SpecError, SpecErrors, UsageError, suggestion
+from ddcli.errors import SpecError, SpecErrors, StateError, UsageError, suggestion
+from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job import kept_plan
-from ddcli.job.options import Resources, RunClock, SparkOptions, time_now
-from ddcli.job.paths import log_of, logs_aside, problems_of, state_at, state_of, unparsed_below
+from ddcli.job.paths import at_branch, log_of, logs_aside, problems_of, state_at, state_of, unparsed_below
+from ddcli.job.sizes import Resources, SparkOptions
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text
 from ddcli.spec.model import SPARK, PythonFunction
@@ -24,6 +31,7 @@ from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
+from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,19 +41,116 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Frontier
     from ddcli.errors import Text
+    from ddcli.job.budget import RunBudget
     from ddcli.job.corrections import ErasureRequest
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import WatchCache
-    from ddcli.job.sizes import RunBudget
     from ddcli.plan.generations import Plan
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.spec.model import SparkSpec, Spec
-    from ddcli.store.log.progress import Owner
     from ddcli.store.log.rows import RowChange, Rows
-    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.outputs import Owner
     from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
+
+
+MICROSECOND = 1000
+"""Nanoseconds."""
+SECOND = 1_000_000
+"""Microseconds."""
+NOTED, AHEAD = 60 * SECOND, 86_400 * SECOND
+"""The distances that the time of a run may be ahead of the clock without a note, and at all."""
+
+
+@frozen
+class RunClock:
+    """The clock of a request: `arrival` if rows have the time of the run that takes them in, and the present time, which the caller may have `given`."""
+
+    arrival: bool = False
+    now: int = 0
+    given: bool = False
+
+
+def time_now(given: str | None) -> int:
+    """Return the present time, or the time that `--now` states. Raises UsageError if that is more than a day ahead."""
+    now = time.time_ns() // MICROSECOND
+    if given is None:
+        return now
+    (at,) = parse_time(given, {"time": ARRIVAL_TIME}, "--now", "clock's")
+    if at > now + AHEAD:
+        raise UsageError(
+            f"`--now {given}` is more than a day ahead of the clock, which is at {_text(now // SECOND * SECOND)}",
+            hint="give an earlier time, or set the clock: no later run could have a time before it",
+        )
+    return at
+
+
+def refuse_clock(clock: RunClock, manifest: Manifest, pipeline: Path) -> str | None:
+    """Return a note if the last run's time is ahead of the clock, under the clock of arrivals. Raises StateError if it is more than a day ahead."""
+    if not clock.arrival or clock.given or (first := _first(manifest.upper)) is None:
+        return None
+    ahead, last = first - 1 - clock.now, _text((first - 1) // SECOND * SECOND)
+    if ahead > AHEAD:
+        now = _text(clock.now // SECOND * SECOND)
+        raise StateError(
+            f"the time of the last run, {last}, is more than a day ahead of the clock, which is at {now}",
+            place=str(pipeline),
+            hint=f"if the clock is behind, set it; if it was ahead then, take back the runs from now on: `dd state reopen {shlex.quote(str(pipeline))} --from '{now}'`",
+        )
+    return (
+        f"the time of the last run, {last}, is ahead of the clock: this one's is just after it"
+        if ahead > NOTED
+        else None
+    )
+
+
+def run_time(clock: RunClock, manifest: Manifest | None) -> int:
+    """Return the time of a run after the last one of a state: that of the clock, but always later than earlier runs'.
+
+    Raises UsageError if `--now` states a time that is not later.
+    """
+    first = None if manifest is None else _first(manifest.upper)
+    if first is None:
+        return clock.now
+    if clock.now < first and clock.given:
+        problem = f"the time of a run is after the last one's: {_text(clock.now)} is before {_text(first)}"
+        raise UsageError(problem, hint="give a later time with `--now`, or leave it out")
+    return max(clock.now, first)
+
+
+def last_time(manifest: Manifest) -> int:
+    """Return the time of the last run of a state."""
+    first = _first(manifest.upper)
+    assert first is not None, "a state without a last run"
+    return first - 1
+
+
+def _first(upper: Times) -> int | None:
+    """Return the first open time, of times of one coordinate."""
+    return upper[0][0] if len(upper) == 1 and len(upper[0]) == 1 else None
+
+
+def time_text(clock: RunClock, upper: Frontier | None) -> str | None:
+    """Return the time of the run that closed the times up to a frontier, as a person reads it; None under another clock."""
+    first = _first(upper.elements) if upper and clock.arrival else None
+    return None if first is None else _text(first - 1)
+
+
+def is_due(manifest: Manifest, at: int) -> bool:
+    """Return whether something in a state waits for a time that is not after this one."""
+    due = manifest.cache.get("due")
+    return due is not None and bool(due <= at)
+
+
+def kept_clock(manifest: Manifest) -> str:
+    """Return the clock of a state."""
+    return str(manifest.cache.get("clock", "event"))
+
+
+def _text(at: int) -> str:
+    return format_time((at,), [ARRIVAL_TIME])
 
 
 @dataclass(frozen=True)
@@ -235,32 +340,6 @@ def read_request(
         branch=branch,
         included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
     )
-
-
-def at_branch(spec: Spec, branch: str) -> Spec:
-    """Return the spec of a branch: logs are beside main's, `out@q4/`, and no output is a table of another program. Raises SpecError for an input that a branch can't read as main does."""
-    for name, given in spec.inputs.items():
-        place = given.origin or given.path
-        if given.arrangement is not None:
-            raise SpecError(
-                f"inputs.{name}: a branch can't read an arrangement of another pipeline, which keeps its past for main alone",
-                span=place.span,
-                hint="compare with `dd diff --against`",
-            )
-        if given.consumed != "keep":
-            raise SpecError(
-                f"inputs.{name}: its files may be gone once main has read them (`consumed`), so a branch can't read them",
-                span=place.span,
-                hint="leave out `consumed`, or compare with `dd diff --against`",
-            )
-
-    def beside(text: Text | None) -> Text | None:
-        return None if text is None else replace(text, value=f"{text.value.rstrip('/')}{AT}{branch}")
-
-    inputs = {name: replace(given, quarantine=beside(given.quarantine)) for name, given in spec.inputs.items()}
-    outputs = {name: replace(made, path=beside(made.path), target=None) for name, made in spec.outputs.items()}
-    errors = spec.errors and replace(spec.errors, path=beside(spec.errors.path))
-    return replace(spec, inputs=inputs, outputs=outputs, errors=errors)
 
 
 def _digest(text: str, spec: Spec) -> str:

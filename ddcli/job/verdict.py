@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import frozen
 from ddcli.errors import CheckError, CheckErrors
-from ddcli.job.summary import Verdict
 from ddcli.privacy import previewed
 from ddcli.screen import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.spec.model import CheckSpec, Limit, Spec
+    from ddcli.spec.model import CheckSpec, Limit, Otherwise, Spec
     from ddcli.store.state.manifest import Manifest
 
 KEPT = "checks"
@@ -30,6 +30,61 @@ SHOWN = 5
 """The violations that a report shows."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+@frozen
+class Verdict:
+    """The result of a check at a commit.
+
+    `new` are the violations that the commit adds, None if they are too many to be told from others; `first` are the first of these as text, `records` the same as values: notebooks and logs keep the `repr`, which has none.
+    `problems` are the measures that are out of their range. `accepted` names who let the commit pass, and why.
+    """
+
+    title: str
+    place: str
+    kind: str
+    of: str | None
+    otherwise: Otherwise
+    violations: int = 0
+    new: int | None = 0
+    first: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    accepted: str | None = None
+    records: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """Return whether there is no violation."""
+        return self.violations == 0 and not self.problems
+
+    @property
+    def stops(self) -> bool:
+        """Return whether the run must not commit."""
+        return self.otherwise == "fail" and not self.passed and self.accepted is None
+
+    @property
+    def words(self) -> str:
+        """Return the violations in words."""
+        if self.problems:
+            return "; ".join(self.problems)
+        count = f"{self.violations:,} {plural(self.violations, 'violation')}"
+        if self.otherwise == "quarantine":
+            count = f"{self.violations:,} {plural(self.violations, 'row')} put aside"
+        if self.new is None or not self.violations:
+            return count
+        known = max(0, self.violations - self.new)
+        return f"{count}: {self.new:,} new" + (f", {known:,} known" if known else "")
+
+    def line(self) -> str:
+        """Return the verdict as a line of a summary."""
+        word = "aside " if self.otherwise == "quarantine" else "accept" if self.accepted else "warn  "
+        return f"  {word} {self.title}: {self.words}" + (f" (accepted by {self.accepted})" if self.accepted else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "records"} | {
+            "passed": self.passed
+        }
 
 
 def begun(check: CheckSpec) -> Verdict:

@@ -16,8 +16,8 @@ from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import BudgetError, DdError, SpecError, SpecErrors, UsageError
+from ddcli.job.budget import RunCost, run_budget
 from ddcli.job.request import newest_of, read_request, refuse_code
-from ddcli.job.sizes import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
 from ddcli.pipeline_tests.rows import Disagreement, Material, Replays, Subject, stepped
 from ddcli.plan.lower import GraphLowering, lower

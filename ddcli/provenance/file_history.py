@@ -21,11 +21,11 @@ from ddcli.errors import DdError
 from ddcli.expressions.types import ARRIVAL_TIME, no_column
 from ddcli.job.inputs import InputFiles, find_inputs
 from ddcli.job.request import load_functions, newest_of
+from ddcli.job.summary import run_text
 from ddcli.provenance.inputs import Inputs, near
 from ddcli.provenance.question import Question
 from ddcli.sources.readers import in_files, open_logs
 from ddcli.store.state.ledger import restore
-from ddcli.store.state.runs import run_text
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import format_time
 

@@ -27,8 +27,7 @@ from ddcli.engine.times import BEYOND, Frontier, up_to
 from ddcli.errors import StateError, UsageError, suggestion
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.job.inputs import find_time
-from ddcli.job.options import kept_clock, last_time, time_now
-from ddcli.job.request import load_functions, newest_of, read_request, refuse_code
+from ddcli.job.request import kept_clock, last_time, load_functions, newest_of, read_request, refuse_code, time_now
 from ddcli.plan import logical, loops, temporal
 from ddcli.plan.lower import lower, required_columns
 from ddcli.plan.node import Graph

@@ -29,9 +29,8 @@ from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL, in_order
 from ddcli.job.inputs import find_upper
-from ddcli.job.options import RunClock, time_now
 from ddcli.job.paths import DEFAULT_STATE
-from ddcli.job.request import Request, load_functions, newest_of, read_request, refuse_code
+from ddcli.job.request import Request, RunClock, load_functions, newest_of, read_request, refuse_code, time_now
 from ddcli.plan.lineage import hide_tagged
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
@@ -49,7 +48,7 @@ from ddcli.store.tables.csv_records import refuse_encoding
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import CSV, TEXTS, NothingFound, bare, name_of_kind
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.wider_types import type_of
+from ddcli.store.tables.kinds import type_of
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import click
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts
+from ddcli.job.summary import RunRecord
 from ddcli.render.units import amount, cells, clipped, duration, flow, loop_title, spent, wrapped
-from ddcli.store.state.runs import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,11 +22,11 @@ from ddcli.store.state.entries import Size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ddcli.job.summary import RunRecord
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.runs import RunRecord
 
 
 @frozen

@@ -14,8 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
-from ddcli.job.options import REMOTE
-from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
+from ddcli.job.sizes import GROWTH, LANE, REMOTE, WORKING, Sizes, sizes
 from ddcli.plan.loops import Iterate
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.version import install_command
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.counts import Progress
-    from ddcli.job.options import Engine, SparkOptions
     from ddcli.job.request import Request
+    from ddcli.job.sizes import Engine, SparkOptions
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.spark.classic import Classic
     from ddcli.runtime.spark.connect import Connect

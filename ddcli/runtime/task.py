@@ -127,7 +127,7 @@ class Job:
     @cached_property
     def bundles(self) -> OpenBundles:
         """The open bundles of a process: its tasks read many of the same."""
-        return OpenBundles.of(self.manifest)
+        return OpenBundles(self.manifest.bundles if self.manifest else {})
 
     def traces(self, pools: Sequence[Pool]) -> StateTraces:
         """Return the traces that the run's operators begin with."""

@@ -28,8 +28,7 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.joint_files import updates_after
-from ddcli.store.log.progress import read_owned, tags_metadata
-from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.outputs import output_paths, read_owned, tags_metadata
 from ddcli.store.targets.change import DIFF, Change, HistoryChange, history_columns
 from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase
 from ddcli.store.targets.database_table import DatabaseTable

@@ -25,18 +25,16 @@ from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import Part, Summary, read_summary
-from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import file_name, parquet_bytes, time_column, write_progress
+from ddcli.store.log.writer import file_name, parquet_bytes, time_column
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, InputFile
-from ddcli.store.state.outputs import output_paths, same_outputs
+from ddcli.store.state.outputs import output_paths, read_owned, same_outputs, write_progress
 from ddcli.store.state.upkeep import manifest_of, written_to
 from ddcli.store.state.verify import check_bytes
-from ddcli.store.tables.file_identity import mark_of
-from ddcli.store.tables.listing import Listing
+from ddcli.store.tables.listing import Listing, mark_of
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:

@@ -35,17 +35,20 @@ from ddcli.store.log.writer import (
     again,
     file_name,
     frame_bytes,
+    hashed_columns,
     is_plain,
+    number_in,
     output_bytes,
     output_frame,
-    write_progress,
+    stated,
 )
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
-from ddcli.store.state.fingerprint import continues, hashed_columns, log_number, number_in, stated
+from ddcli.store.state.fingerprint import continues, log_number
+from ddcli.store.state.outputs import write_progress
 from ddcli.store.state.register import last_of, more
 from ddcli.store.state.verify import read_checked
-from ddcli.store.tables.file_identity import mark_of
+from ddcli.store.tables.listing import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,7 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.errors import EngineError
-from ddcli.store.log.writer import frame_bytes, output_bytes, output_frame
-from ddcli.store.state.fingerprint import hashed_columns
+from ddcli.store.log.writer import frame_bytes, hashed_columns, output_bytes, output_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -24,7 +24,7 @@ from ddcli.store.batch.correction import records_of
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_frame
-from ddcli.store.tables.file_identity import fingerprint_of
+from ddcli.store.tables.listing import fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -32,11 +32,10 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import ConsumedRange
-from ddcli.store.log.progress import read_owned
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.outputs import output_paths, read_owned
 from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, reader_name, taken_up_to, write_hold
 from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
@@ -102,7 +101,7 @@ class SharedReader:
         begin = frontier_of(known.schema["begin"]) if known and known.is_imported else shared.manifest.upper
         self.schema = schema
         self.begin = Frontier(begin)
-        self._bundles = OpenBundles.of(shared.manifest)
+        self._bundles = OpenBundles(shared.manifest.bundles)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None and (problem := _break_in(shared, known)) is not None:
             raise StateError(

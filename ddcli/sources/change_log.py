@@ -30,9 +30,9 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import read_metadata
 from ddcli.store.log.log_files import not_after, physically
 from ddcli.store.log.pieces import within
-from ddcli.store.log.progress import read_owned, tags_within
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import beyond
+from ddcli.store.state.outputs import read_owned, tags_within
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import NOT_THERE, PARQUET, name_of_kind
 from ddcli.store.tables.inventory import list_input
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import RowOrder, Schema
     from ddcli.privacy import Tags
-    from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import Times
+    from ddcli.store.state.outputs import Owner
     from ddcli.store.tables.listing import Listing
 
 LATEST = "latest"

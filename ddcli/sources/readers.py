@@ -25,7 +25,7 @@ from ddcli.engine.times import Frontier, join, up_to
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.inputs import find_seen, find_time
-from ddcli.job.options import kept_clock
+from ddcli.job.request import kept_clock
 from ddcli.job.sizes import rows_held, rows_together
 from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader

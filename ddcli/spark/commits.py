@@ -25,10 +25,10 @@ from ddcli.store.files.gate import TEMPORARY, Files, Written, one_by_one, side_b
 from ddcli.store.files.lock import take_lock
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import JointFile
-from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import NAME, WHOLE, beyond, file_name, frontier_name
-from ddcli.store.state.document import FOLDER, PART, count_of
+from ddcli.store.state.document import FOLDER, PART, PROGRESS, count_of
+from ddcli.store.state.outputs import progress_bytes, read_owned
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.texts import format_time
 

@@ -20,8 +20,8 @@ from ddcli.spark.commits import BEGINNING, WriterBatch, add, has_rows, refuse_pa
 from ddcli.spark.source import located
 from ddcli.spec.file import read_text
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import read_owned
 from ddcli.store.mirrors.spark_table import our_type
+from ddcli.store.state.outputs import read_owned
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from ddcli.spark.parts import ChangeInterval, LogPart, literal, parts_of_changes
 from ddcli.spark.sinks import LogStreamWriter, LogTarget, LogWriter
 from ddcli.store.files.access import fs
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import read_owned
 from ddcli.store.mirrors.spark_table import spark_schema, spark_type, to_arrow
+from ddcli.store.state.outputs import read_owned
 from ddcli.store.texts import format_time, json_time, parse_time
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import Times
+    from ddcli.store.state.outputs import Owner
 
 
 try:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddcli.dataclass import dataclass
+from ddcli.errors import Text
 from ddcli.spec.model import EXAMPLES, WORK_CLASSES, Bounds, Budget, parse_bound
-from ddcli.spec.shapes import Key, NodePlace, Notes, Pairs, Record, Shape, shape
+from ddcli.spec.shapes import JsonSchema, Key, NodePlace, Notes, Pairs, Record, Shape, shape
 from ddcli.spec.tree import Node, Scalar
 from ddcli.spec.values import NAME, Choice
 
-if TYPE_CHECKING:
-    from ddcli.errors import Text
 
+@dataclass(eq=False, repr=False, slots=True)
+class Figure(Shape[Text]):
+    """A bound of rows, seconds or bytes, as text."""
 
-def figure(what: str) -> Shape[Text]:
-    """Return the shape of a bound of rows, seconds or bytes, as text."""
+    what: str
 
-    @shape(lambda: {"type": ["string", "integer", "number"]})
-    def read(node: Node, place: NodePlace, notes: Notes) -> Text:
-        wants, hint = f"a number of {what}", f"write it as {EXAMPLES[what]}"
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
+        wants, hint = f"a number of {self.what}", f"write it as {EXAMPLES[self.what]}"
         if not isinstance(node, Scalar) or not node.text.value:
             raise notes.mismatch(node, place, wants, hint)
         try:
-            parse_bound(what, node.text.value)
+            parse_bound(self.what, node.text.value)
         except ValueError:
             raise notes.mismatch(node, place, wants, hint) from None
         return node.text
 
-    return read
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number"]}
 
 
 @shape(lambda: {"enum": list(WORK_CLASSES)})
@@ -49,9 +51,9 @@ def _budget(_: NodePlace, arguments: dict[str, Any]) -> Budget:
 
 
 FIGURES = {
-    "rows": Key(figure("rows"), about="rows that operators get, put out, and read of their groups: 1e6, 500k"),
-    "seconds": Key(figure("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"),
-    "bytes": Key(figure("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
+    "rows": Key(Figure("rows"), about="rows that operators get, put out, and read of their groups: 1e6, 500k"),
+    "seconds": Key(Figure("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"),
+    "bytes": Key(Figure("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
 }
 WORK = {"work": Key(work_class, about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")}
 BUDGET_KEYS = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.moments import FormatError, has_time, parts_of
 from ddcli.spec.shapes import (
     As,
     ByKind,
+    JsonSchema,
     Key,
     Many,
     NodePlace,
@@ -39,31 +41,38 @@ LONGEST = 100
 MOST_SKIPPED = 1_000_000
 
 
-def literal(
-    wants: str, most: int = LONGEST, none: str = "\n\r\0", hint: str | None = None, least: int = 1
-) -> Shape[str]:
-    """Return the shape of a text of a file as it is written, with a limited number of characters. `none` are those that it can't have."""
+@dataclass(eq=False, repr=False, slots=True)
+class FileText(Shape[str]):
+    """A text of a file as it is written, of `least` to `most` characters, and without those in `none`."""
 
-    @shape(lambda: {"type": ["string", "integer", "number", "boolean", "null"], "minLength": least})
-    def read(node: Node, place: NodePlace, notes: Notes) -> str:
+    wants: str
+    most: int = LONGEST
+    none: str = "\n\r\0"
+    hint: str | None = None
+    least: int = 1
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
         if not isinstance(node, Scalar) or (node.kind == "null" and not node.text.value):
-            raise notes.mismatch(node, place, wants, hint)
+            raise notes.mismatch(node, place, self.wants, self.hint)
         text = node.text.value
-        if len(text) < least:
-            raise notes.refuse(place.path, f"must be {wants}, found an empty text", node.span, hint)
-        if len(text) > most or any(each in none for each in text) or not (most > 1 or text.isascii()):
-            raise notes.refuse(place.path, f"{text[:LONGEST]!r} can't be {wants}", node.span, hint)
+        if len(text) < self.least:
+            raise notes.refuse(place.path, f"must be {self.wants}, found an empty text", node.span, self.hint)
+        if len(text) > self.most or any(each in self.none for each in text) or not (self.most > 1 or text.isascii()):
+            raise notes.refuse(place.path, f"{text[:LONGEST]!r} can't be {self.wants}", node.span, self.hint)
         return text
 
-    return read
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number", "boolean", "null"], "minLength": self.least}
 
 
-def moment_format(*, timed: bool) -> Shape[str]:
-    """Return the shape of a format of dates, or of timestamps, in directives of `strptime`."""
-    wants = "a format of timestamps, `%d.%m.%Y %H:%M`" if timed else "a format of dates, `%d.%m.%Y`"
+@dataclass(eq=False, repr=False, slots=True)
+class MomentFormat(Shape[str]):
+    """A format of dates, or of timestamps, in directives of `strptime`."""
 
-    @shape(lambda: {"type": "string", "minLength": 1})
-    def read(node: Node, place: NodePlace, notes: Notes) -> str:
+    timed: bool
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
+        wants = "a format of timestamps, `%d.%m.%Y %H:%M`" if self.timed else "a format of dates, `%d.%m.%Y`"
         if not isinstance(node, Scalar) or not node.text.value or node.kind == "null":
             raise notes.mismatch(node, place, wants)
         text = node.text.value
@@ -72,27 +81,28 @@ def moment_format(*, timed: bool) -> Shape[str]:
         except FormatError as error:
             problem = f"{text!r} is no format: {error}"
             raise notes.refuse(place.path, problem, node.span, f"for example {wants}") from None
-        if not timed and has_time(text):
+        if not self.timed and has_time(text):
             hint = "name it `timestamp_format`"
             raise notes.refuse(place.path, f"{text!r} is a format of timestamps", node.span, hint)
         return text
 
-    return read
+    def _schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
 
 
 ONE = 'one character of ASCII that is no letter and no digit; a tab is "\\t", in double quotes'
 _ALPHANUMERIC = "".join(map(chr, range(128)))
 _ALPHANUMERIC = "".join(each for each in _ALPHANUMERIC if each.isalnum() or each in "\n\r\0")
 _NULL_HINT = "an empty field is null without it, two quotes by `''`; quote what YAML takes for null: `'null'`"
-_NULL = literal("a text that is null", hint=_NULL_HINT, least=0)
+_NULL = FileText("a text that is null", hint=_NULL_HINT, least=0)
 KEYS = {
     "delimiter": Key(
-        literal("a delimiter", 1, _ALPHANUMERIC, ONE), about="between fields; default: a comma, in .tsv a tab"
+        FileText("a delimiter", 1, _ALPHANUMERIC, ONE), about="between fields; default: a comma, in .tsv a tab"
     ),
     "quote": Key(
         ByKind(
             "a character",
-            scalar=literal("a quote", 1, _ALPHANUMERIC, ONE),
+            scalar=FileText("a quote", 1, _ALPHANUMERIC, ONE),
             nothing=Nothing(lambda _: None),
             hint="`quote: null` where no field is in quotes",
         ),
@@ -113,13 +123,13 @@ KEYS = {
         Choice("mark", THOUSANDS),
         about="the mark between groups of three digits; if it is the point, the decimal sign is the comma",
     ),
-    "date_format": Key(moment_format(timed=False), about="how dates are written: %d.%m.%Y"),
-    "timestamp_format": Key(moment_format(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
+    "date_format": Key(MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
+    "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
     "header": Key(
         flag,
         about="false: the columns are as in `columns`, in order; default: true, but inferred columns ask where it looks otherwise",
     ),
-    "comment": Key(literal("the beginning of a comment"), about="lines that begin with it are skipped"),
+    "comment": Key(FileText("the beginning of a comment"), about="lines that begin with it are skipped"),
     "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header to skip"),
 }
 

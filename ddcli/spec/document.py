@@ -33,7 +33,7 @@ from ddcli.spec.shapes import (
     missing,
     shape,
 )
-from ddcli.spec.tables import HISTORY, OUTPUT
+from ddcli.spec.tables import HISTORY, output_mapping
 from ddcli.spec.tests import tests
 from ddcli.spec.tree import Mapping, Node, Scalar, parse_tree
 from ddcli.spec.values import (
@@ -303,6 +303,12 @@ def language_version(node: Node, place: NodePlace, notes: Notes) -> str:
     return VERSION
 
 
+OUTPUT = ByKind(
+    "a path or a mapping",
+    scalar=As(PATH, lambda place, path: model.OutputSpec(place.word, source=place.word, path=path)),
+    mapping=output_mapping,
+    hint="for example `orders: marts/orders/`",
+)
 INCLUDE: Shape[Any] = ByKind(
     "a file or a list of files",
     scalar=Words("a file"),

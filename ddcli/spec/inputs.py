@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from ddcli.errors import Text, did_you_mean
+from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.csv_options import csv_dialect
 from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Nothing, Record, Refused, Shape, shape
-from ddcli.spec.tables import table_records
+from ddcli.spec.tables import ABOUT, DATABASE, PLACES
+from ddcli.spec.tables import EXAMPLES as TABLE_EXAMPLES
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import COLUMN, COLUMNS, EXPRESSION, NAME, PATH, Choice, InputColumns, Words, declared, flag
 
@@ -137,6 +140,30 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     if arguments.get("late") == "advance":
         default["late"] = arguments.pop("late") and "arrive"
     return model.InputSpec(place.word, **(default | arguments), named=named)
+
+
+def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
+    """Return the input of a table: its mirror's own columns but the time and the diff are no data."""
+    (kind,) = (name for name in model.TABLES if name in arguments)
+    where = arguments.pop(kind)
+    arguments |= where if isinstance(where, dict) else {"path": where}
+    span = place.word.span
+    if kind == "database" and (name := arguments.pop("from_table", None)) is not None:
+        quoted = in_backticks if where.value.startswith("mysql") else delimited
+        table = ".".join(map(quoted, name.value.split(".")))
+        arguments["query"] = replace(name, value=f"select * from {table}")  # noqa: S608 - quoted
+    arguments |= declared(arguments.pop("columns", ()))
+    named = arguments.pop("time", None)
+    times = model.TABLE_TIMES
+    given = model.InputSpec(
+        place.word,
+        time=(Text(times[named or "version"], span),),
+        diff=Text(model.TABLE_DIFF, span),
+        follows=arguments["columns"] is None,
+        **arguments,
+    )
+    ignored = tuple(column for name, column in times.items() if name != named)
+    return replace(given, table=kind, named=Text(named, span) if named else None, ignored=ignored)
 
 
 def _meant(word: Text) -> str | None:
@@ -333,7 +360,27 @@ _RECORDS = {
     )
     for kind, keys in OWN.items()
 }
-_TABLES = table_records(COMMON)
+_TABLES = {
+    kind: Record(
+        _table,
+        (DATABASE if kind == "database" else {})
+        | {
+            kind: Key(PLACES[kind], required=True, about=ABOUT[kind]),
+            "time": Key(
+                Choice("time", tuple(model.TABLE_TIMES)),
+                about="version, an integer, or committed, a timestamp; default: the run that takes a row in",
+            ),
+            "columns": Key(
+                InputColumns(in_files=False),
+                about="some of the table's; default: all, and those that it gets later",
+            ),
+        }
+        | {name: COMMON[name] for name in ("late", "max_ahead", "quarantine")},
+        "a mapping",
+        TABLE_EXAMPLES[kind],
+    )
+    for kind in model.TABLES
+}
 _SHARED: Record[dict[str, Text]] = Record(
     lambda _, arguments: arguments,
     {

@@ -1,4 +1,4 @@
-"""The keys of outputs in a pipeline file, a log or a table each, and of inputs that are tables of other programs, with versions of their own."""
+"""The places of tables of other programs, which have versions of their own, and the outputs in a pipeline file that are written as mappings, a log or a table each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Text, masked
-from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.file import is_given
-from ddcli.spec.shapes import As, ByKind, Key, NodePlace, Notes, Record, Shape, shape
-from ddcli.spec.values import COLUMN, COLUMNS, PATH, Choice, InputColumns, Words, declared, path_fault, reference
+from ddcli.spec.shapes import ByKind, Key, NodePlace, Notes, Record, Shape, shape
+from ddcli.spec.values import COLUMN, COLUMNS, PATH, Choice, Words, path_fault, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ddcli.spec.tree import Node
 
 
@@ -195,48 +192,6 @@ EXAMPLES = {
 }
 
 
-def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
-    """Return the input of a table: its mirror's own columns but the time and the diff are no data."""
-    (kind,) = (name for name in model.TABLES if name in arguments)
-    where = arguments.pop(kind)
-    arguments |= where if isinstance(where, dict) else {"path": where}
-    span = place.word.span
-    if kind == "database" and (name := arguments.pop("from_table", None)) is not None:
-        quoted = in_backticks if where.value.startswith("mysql") else delimited
-        table = ".".join(map(quoted, name.value.split(".")))
-        arguments["query"] = replace(name, value=f"select * from {table}")  # noqa: S608 - quoted
-    arguments |= declared(arguments.pop("columns", ()))
-    named = arguments.pop("time", None)
-    times = model.TABLE_TIMES
-    given = model.InputSpec(
-        place.word,
-        time=(Text(times[named or "version"], span),),
-        diff=Text(model.TABLE_DIFF, span),
-        follows=arguments["columns"] is None,
-        **arguments,
-    )
-    ignored = tuple(column for name, column in times.items() if name != named)
-    return replace(given, table=kind, named=Text(named, span) if named else None, ignored=ignored)
-
-
-def table_records(common: Mapping[str, Key]) -> dict[str, Record[model.InputSpec]]:
-    """Return the record of keys for each kind of table; some keys are those that inputs have in `common`."""
-    return {kind: Record(_table, _keys(kind, common), "a mapping", EXAMPLES[kind]) for kind in model.TABLES}
-
-
-def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
-    time = Choice("time", tuple(model.TABLE_TIMES))
-    own = DATABASE if kind == "database" else {}
-    return own | {
-        kind: Key(PLACES[kind], required=True, about=ABOUT[kind]),
-        "time": Key(time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"),
-        "columns": Key(
-            InputColumns(in_files=False), about="some of the table's; default: all, and those that it gets later"
-        ),
-        **{name: common[name] for name in ("late", "max_ahead", "quarantine")},
-    }
-
-
 HISTORY = Words(
     "a length of time",
     r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
@@ -380,11 +335,3 @@ def output_mapping(node: Node, place: NodePlace, notes: Notes) -> model.OutputSp
     if not kinds and "path" not in arguments:
         raise notes.refuse(place.path, "the key 'path' is missing", place.word.span, f"for example `{EXAMPLE}`")
     return _output(place, arguments)
-
-
-OUTPUT = ByKind(
-    "a path or a mapping",
-    scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
-    mapping=output_mapping,
-    hint="for example `orders: marts/orders/`",
-)

@@ -32,7 +32,7 @@ import polars as pl
 
 from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
-from ddcli.job.options import SparkOptions
+from ddcli.job.sizes import SparkOptions
 from ddcli.runtime.placement import start
 from ddcli.sources.change_log import read_log
 from tests.bench import data, tpch

@@ -14,7 +14,8 @@ import ddcli
 from ddcli.errors import EngineError, InputError, UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.sources.change_log import ChangeLog
-from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.outputs import progress_bytes
 from tests.draws import many
 from tests.formats.support import WRITERS
 from tests.reference.values import canonical

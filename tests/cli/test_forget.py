@@ -10,8 +10,8 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.plan import generations
+from ddcli.store.state.document import RUNS
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.runs import RUNS
 from ddcli.store.tables.compression import packed, unpacked
 from tests.harness import contents, read_log
 

@@ -10,7 +10,7 @@ import json
 import polars as pl
 import pytest
 
-from ddcli.store.log.progress import progress_bytes
+from ddcli.store.state.outputs import progress_bytes
 from tests.cases import cases
 from tests.harness import assert_no_time, contents, files, read_log, snapshot
 

@@ -18,7 +18,7 @@ from ddcli.job.options import WatchCache
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from ddcli.store.log.progress import progress_bytes
+from ddcli.store.state.outputs import progress_bytes
 from tests.harness import ORDER_COLUMNS, ROOT, contents, write_log
 
 SLOW = """\

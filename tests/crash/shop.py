@@ -11,8 +11,8 @@ from ddcli.driver.run import run
 from ddcli.job.sizes import BASE
 from ddcli.store.state.contents import batches_of
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import RUNS as RECORDS
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.runs import RUNS as RECORDS
 from tests.harness import contents, files, read_log, write_log
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ddcli.store.log.schema import schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.wider_types import type_of
+from ddcli.store.tables.kinds import type_of
 from tests.cases import cases
 from tests.draws import many
 from tests.formats.avro import avro_file

@@ -24,7 +24,7 @@ from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.wider_types import type_of
+from ddcli.store.tables.kinds import type_of
 from tests.draws import many
 from tests.formats.support import Place
 

@@ -11,7 +11,8 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Schema, Type, parse_type
-from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.outputs import progress_bytes
 from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
 from tests.reference.values import plain, time_value
 from tests.yaml_text import read_yaml

@@ -23,9 +23,11 @@ from ddcli.job.request import read_request
 from ddcli.plan import joins, logical, temporal
 from ddcli.plan.build import build
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.store.log.progress import PROGRESS, read_progress
-from ddcli.store.state.fingerprint import log_number, number_in
+from ddcli.store.log.writer import number_in
+from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.fingerprint import log_number
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import read_progress
 from tests.judge.case import arrive
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails

@@ -31,10 +31,10 @@ from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import joint_files
 from ddcli.store.log.joint_files import read_summary
-from ddcli.store.log.progress import read_owned
 from ddcli.store.state import batch_lists
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import read_owned
 from ddcli.store.tables import listing
 from tests.draws import chance, many
 from tests.judge import test_arrival as arrival

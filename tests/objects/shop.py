@@ -13,8 +13,8 @@ import polars as pl
 from ddcli.driver.run import run
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import RUNS
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.runs import RUNS
 from tests.crash.shop import OUTPUTS, PIPELINE, Shop
 from tests.store.support import LOCKS
 

@@ -17,15 +17,15 @@ from ddcli.store.files import access, gate
 from ddcli.store.files.access import FETCHED, PartialCopy
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import ObjectPath, relative
-from ddcli.store.log.progress import PROGRESS
-from ddcli.store.log.writer import write_progress
 from ddcli.store.scratch import attempt
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state import batch_lists, contents, manifest
 from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
+from ddcli.store.state.outputs import write_progress
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import NEAR, OpenBundles, verify_state
 from tests.draws import many

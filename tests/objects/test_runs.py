@@ -21,8 +21,7 @@ from ddcli.cli.main import main
 from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
-from ddcli.job.options import SparkOptions
-from ddcli.job.sizes import BASE
+from ddcli.job.sizes import BASE, SparkOptions
 from ddcli.provenance.explanation import explain
 from ddcli.runtime.placement import Placement
 from ddcli.runtime.spark import doctor

@@ -29,9 +29,9 @@ from ddcli.provenance.slices import by_title
 from ddcli.provenance.verification import Verification, verify
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
+from ddcli.store.log.writer import hashed_columns
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import OutputEntry
-from ddcli.store.state.fingerprint import hashed_columns
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
 from tests.harness import ORDER_COLUMNS, ORDERS, files

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ddcli.engine.counts import Counts, RowCounts
+from ddcli.job.summary import RunRecord
 from ddcli.render.view import HeldState, LoopView, OperatorView, View
-from ddcli.store.state.runs import RunRecord
 
 
 @st.composite

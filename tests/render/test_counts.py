@@ -18,9 +18,10 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.stages import OperatorSlot
 from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes
+from ddcli.job.summary import KEPT, RunRecord, read_runs, write_run
 from ddcli.runtime import placement
 from ddcli.store.files.gate import Files
-from ddcli.store.state.runs import KEPT, RUNS, RunRecord, read_runs, write_run
+from ddcli.store.state.document import RUNS
 from tests.draws import many
 from tests.judge.case import arrive
 from tests.judge.logs import cases
@@ -324,7 +325,7 @@ def test_a_record_that_can_not_be_written_is_said(path, monkeypatch):
     def full(*_):
         raise EngineError("cannot write the file: no space left on device", place="runs/1.json")
 
-    monkeypatch.setattr("ddcli.store.state.runs.write_run", full)
+    monkeypatch.setattr("ddcli.job.summary.write_run", full)
     said = []
     assert run(path, say=said.append).changed
     assert said == ["no record of this run is kept: cannot write the file: no space left on device: runs/1.json"]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ddcli.engine.jit.settings import cache_dir
-from ddcli.job.options import SparkOptions
+from ddcli.job.sizes import SparkOptions
 from ddcli.runtime.placement import start
 from tests.spark.servers import FOUND, SMALL
 

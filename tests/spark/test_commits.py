@@ -26,7 +26,7 @@ from ddcli.spark import commits, sinks
 from ddcli.spark.commits import WriterBatch
 from ddcli.spark.sinks import LogTarget
 from ddcli.spark.source import LogSource
-from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.document import PROGRESS
 from tests.draws import many, some
 from tests.harness import contents, write_log
 from tests.spark.formats import added, moved, read, stream

@@ -18,7 +18,7 @@ import pytest
 from ddcli.cli.main import main
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, UsageError
-from ddcli.job.options import SparkOptions
+from ddcli.job.sizes import SparkOptions
 from ddcli.runtime.spark import classic, doctor
 from ddcli.runtime.spark.session import shortened
 from tests.spark.support import Here

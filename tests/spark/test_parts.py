@@ -28,7 +28,8 @@ from ddcli.sinks.log_compaction import compact
 from ddcli.spark import parts as parts_module
 from ddcli.spark.source import FilteringLogSource, LogSource, keeping, located
 from ddcli.store.log import joint_files
-from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.outputs import progress_bytes
 from tests.changelog.test_read_log import COLUMNS, TIMES, drawn, plain, summed
 from tests.draws import many
 from tests.harness import write_log

@@ -24,7 +24,8 @@ import ddcli.spark
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spark import register, write_difference
-from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.outputs import progress_bytes
 from tests.draws import chance, many
 from tests.harness import ROOT, contents, copy_root, write_log
 from tests.reference.values import canonical

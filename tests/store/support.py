@@ -9,10 +9,10 @@ from pathlib import Path
 from ddcli.store.batch.compaction import append, writer_of
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, relative
-from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
+from ddcli.store.state.outputs import write_progress
 
 LOCKS = ("LOCK", "_lock")
 """The names of locks: of a state, of an output."""

@@ -15,7 +15,7 @@ from ddcli.store.parquet.footers import Footers
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import partition_of
-from ddcli.store.tables.wider_types import type_of
+from ddcli.store.tables.kinds import type_of
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 TEXTS = [

@@ -159,7 +159,7 @@ def test_the_fingerprint_sees_beginning_and_end_of_a_large_file(tmp_path):
 
 def test_what_a_run_with_nothing_new_needs_imports_no_third_party_library():
     code = (
-        "import sys, ddcli.store.tables.listing, ddcli.store.state.manifest, ddcli.store.state.directory, ddcli.store.log.progress;"
+        "import sys, ddcli.store.tables.listing, ddcli.store.state.manifest, ddcli.store.state.directory, ddcli.store.state.outputs;"
         "print(sorted({'polars','numpy','pyarrow','numba','llvmlite','click','sqlglot'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,10 +7,11 @@ import pytest
 from ddcli.engine.times import LEAST
 from ddcli.errors import InputError, StateError
 from ddcli.store.files.gate import Files, checksum
-from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state import manifest
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import FORMAT, Manifest, manifest_path, read_manifest, read_newest
+from ddcli.store.state.outputs import progress_bytes, read_progress
 from tests.crash.shop import Shop
 
 FRONTIER = ((3, 0), (0, 4))

@@ -17,12 +17,13 @@ from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.files.objects import relative
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.writer import CHUNK, file_name, frontier_name, output_bytes, write_progress
+from ddcli.store.log.writer import CHUNK, file_name, frontier_name, output_bytes
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
+from ddcli.store.state.outputs import read_progress, write_progress
 from ddcli.store.tables.inventory import list_input
 from tests.secret import SECRET
 from tests.store.support import names

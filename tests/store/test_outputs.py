@@ -23,11 +23,12 @@ from ddcli.errors import LockedError, SpecErrors, StateError
 from ddcli.job.sizes import BASE
 from ddcli.store.files.gate import Files, checksum
 from ddcli.store.files.lock import take_lock
-from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes, read_owned
 from ddcli.store.parquet.row_groups import footer_of
 from ddcli.store.state.branches import export_state
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import Owner, progress_bytes, read_owned
 from tests.crash.shop import PIPELINE, Shop
 from tests.spark.support import Here, started
 from tests.store.support import commit_step, names

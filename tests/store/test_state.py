@@ -20,12 +20,12 @@ from ddcli.store.files import gate
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import signature, take_lock
-from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import ArrangementEntry, FileEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.outputs import check_outputs
+from ddcli.store.state.outputs import check_outputs, progress_bytes, read_progress
 from tests.store.support import Dead, Faulty, commit_step, little_at_a_time, names, tree
 
 

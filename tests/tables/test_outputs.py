@@ -13,13 +13,13 @@ from pyiceberg.catalog import load_catalog
 
 import ddcli.store.targets.delta
 from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.job.summary import read_runs
 from ddcli.provenance.verification import verify
 from ddcli.runtime import table_load
 from ddcli.runtime.chain import TASK
 from ddcli.runtime.table_load import LoadTask, TableLoader
 from ddcli.store.log import joint_files
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.runs import read_runs
 from ddcli.store.targets.delta import DeltaTarget
 from ddcli.store.targets.ducklake import DuckLakeTarget
 from ddcli.store.targets.iceberg import IcebergTarget

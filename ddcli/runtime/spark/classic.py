@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ddcli.engine.counts import Progress
-    from ddcli.job.options import SparkOptions
+    from ddcli.job.sizes import SparkOptions
 
 
 ALL_CORES = "local[*,4]"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
-from ddcli.job.options import REMOTE
+from ddcli.job.sizes import REMOTE
 from ddcli.runtime.spark.plans import Spark
 from ddcli.runtime.spark.session import explained, share, shortened
 from ddcli.version import install_command
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ddcli.engine.counts import Progress
-    from ddcli.job.options import SparkOptions
+    from ddcli.job.sizes import SparkOptions
 
 PORT = 15002
 """The default port of Spark Connect."""

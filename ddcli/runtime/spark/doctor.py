@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.engine.counts import SILENT
 from ddcli.errors import DdError
-from ddcli.job.options import REMOTE
+from ddcli.job.sizes import REMOTE
 from ddcli.runtime.placement import check_installed, start
 from ddcli.runtime.spark.classic import java_home, version_of
 from ddcli.runtime.spark.session import ASK_LESS, NO_EXECUTOR
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from ddcli.job.options import SparkOptions
+    from ddcli.job.sizes import SparkOptions
     from ddcli.runtime.spark.plans import Spark
 
 PACKAGES = ("polars", "pyarrow", "numpy", "pyspark")

@@ -18,7 +18,8 @@ from ddcli.expressions.moments import iso
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
 from ddcli.store.tables.input_path import CSV, TEXTS, name_of_kind, named_by, partition_of
-from ddcli.store.tables.wider_types import name_of, type_of, widens, wider
+from ddcli.store.tables.kinds import name_of, type_of
+from ddcli.store.tables.wider_types import widens, wider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -234,14 +235,12 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
     loose = log.data is None
     for name, wanted in schema.time.items():
         actual = _time_type(log, path, found, name)
-        if not widens(actual, wanted):
+        if actual != wanted and not widens(actual, wanted):
             _wrong_type(path, name, actual, wanted, "the log's other files have")
     for name, wanted in schema.columns.items():
         actual = _type(path, found, name, "data")
-        if loose and actual.required() != wanted.required():
-            _wrong_type(path, name, actual, wanted, "the log's other files have")
-        if not widens(actual, wanted):
-            _wrong_type(path, name, actual, wanted, "the pipeline declares")
+        if actual.required() != wanted.required() and (loose or not widens(actual, wanted)):
+            _wrong_type(path, name, actual, wanted, "the log's other files have" if loose else "the pipeline declares")
     if log.diff and log.diff in found and not _type(path, found, log.diff, "diff").is_integer:
         _wrong_type(path, log.diff, _type(path, found, log.diff, "diff"), INT64, "a diff is")
     if log.diff and (log.diff in found) != schema.diff:

@@ -1,4 +1,4 @@
-"""The writer of an output log: one file of updates for each commit, named by the interval that it covers, and the log's progress.
+"""The writer of an output log: one file of updates for each commit, named by the interval that it covers, and the fingerprint of its records (see `state.fingerprint`).
 
 A small commit is added to the newest file where there are many (see `joint_files`), which keeps its name.
 
@@ -25,21 +25,17 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.nanoseconds import EPOCH
-from ddcli.store.files.objects import relative
-from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
+from ddcli.expressions.types import FLAGGED
 from ddcli.store.state.contents import UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.types import RowOrder, Schema, Type
-    from ddcli.privacy import Tags
+    from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.entries import Times
-    from ddcli.store.state.transaction import Transaction
 
     Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
@@ -162,25 +158,6 @@ def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0
     return frozenset(name for _, end, name in found if end in reached)
 
 
-def write_progress(
-    transaction: Transaction,
-    directory: Path,
-    upper: Times,
-    reopenings: int = 0,
-    horizon: int | None = None,
-    order: RowOrder = (),
-    log: str = "",
-    tags: Tags | None = None,
-) -> None:
-    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
-
-    It holds the log's owner, from when on, the order in which its contents are shown, the identity of the `log`, and the tags of its columns.
-    """
-    state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, directory), reopenings, horizon, order, log, tags or {})
-    transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
-
-
 def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:
     """Return a time coordinate in its type: int64, date or datetime."""
     physical = lane.astype(np.int32) if kind.kind == "date" else np.ascontiguousarray(lane)
@@ -225,3 +202,29 @@ def _coordinate(value: int, kind: Type) -> str:
             moment = (EPOCH + timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
             return f"{moment}f{fraction:0{kind.second_digits}}" if fraction else moment
     return str(value).replace("-", "m")
+
+
+BITS = 64
+
+
+def hashed_columns(secret: bytes, layout: Layout) -> Matrix:
+    """Return the columns of a layout as `multiset_hash` reads them: its result is what updates add to a fingerprint under a secret."""
+    seeds = [_digest(secret, name.encode()) >> 1 for name in layout.names]
+    lanes = [layout.lanes(name) for name in layout.names]
+    flags = [(1 if kind.nullable else 2) if kind.kind in FLAGGED else 0 for kind in layout.schema.values()]
+    columns = [(seed, own.start, own.stop, flag) for seed, own, flag in zip(seeds, lanes, flags, strict=True)]
+    return np.array(columns, np.int64).reshape(-1, 4)
+
+
+def stated(secret: bytes, number: int) -> str:
+    """Return a fingerprint as a manifest has it: eight digits for the key, sixteen for the contents."""
+    return f"{_digest(secret) >> 32:08x}{number % (1 << BITS):016x}"
+
+
+def number_in(secret: bytes, text: str) -> int | None:
+    """Return the number in a fingerprint; None if it was made under another secret, or there is none."""
+    return int(text[8:], 16) if text[:8] == stated(secret, 0)[:8] else None
+
+
+def _digest(secret: bytes, name: bytes = b"") -> int:
+    return int.from_bytes(hashlib.sha256(secret + b"fingerprints" + name).digest()[:8])

@@ -7,6 +7,7 @@ types of their own: each must have the type of its column.
 from __future__ import annotations
 
 import sqlite3
+import time as clock
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,7 +21,6 @@ from ddcli.expressions.types import Type
 from ddcli.privacy import preview
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, errors_at_file, from_start
 from ddcli.store.parquet.footers import TEXT
-from ddcli.store.tables.file_identity import stamp_of
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
@@ -244,3 +244,23 @@ class SqliteReader(QueryReader):
             closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened,
         ):
             yield opened
+
+
+LOGS = ("-wal", ".wal", "-journal")
+"""The endings of files beside a database with changes that are not in it yet."""
+RACY = 2.0
+"""Seconds before a look at a file in which a change of it may not show in its time."""
+
+
+def stamp_of(file: Path) -> str:
+    """Return sizes and times of a database's files; another text each time where one has changed just now."""
+    found, now = [], clock.time()
+    for path in (file, *(file.with_name(file.name + ending) for ending in LOGS)):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        found.append(f"{stat.st_size}:{stat.st_mtime_ns}")
+        if stat.st_mtime > now - RACY:
+            found.append(str(clock.time_ns()))
+    return " ".join(found)

@@ -10,10 +10,9 @@
 * fingerprint: keyed multiset hashes of the records of outputs and arrangements
 * ledger: copies of the files of inputs, for files that come again; hashes of the keys in files
 * manifest: all that a state consists of
-* outputs: the directories of a state's outputs, and the pipeline file that it belongs to
+* outputs: the directories of a state's outputs, and the pipeline file that it belongs to; `_progress.json`: a log's owner, and times that no later file touches; tags of columns, there or in files
 * register: the lists of files, in append-only segments
 * removal: the removal of a state and its outputs, and the files in their directories that are ours
-* runs: records of the last runs
 * shared_arrangements: arrangements of other states; the claims of readers in other pipelines
 * transaction: a commit: files and the next manifest, wholly or not at all
 * upkeep: a state listed, compacted, resharded, rekeyed, tidied

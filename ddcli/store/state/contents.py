@@ -11,7 +11,6 @@ from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.document import (
     ARRANGEMENT,
@@ -22,15 +21,15 @@ from ddcli.store.state.document import (
     NAMED,
     OF_OUTPUT,
     PART,
+    PROGRESS,
     SCRATCH,
     SEGMENT,
     SHARD,
     WAITING,
     WAITING_FOLDER,
-    home_of,
 )
 from ddcli.store.state.manifest import NAME as MANIFEST
-from ddcli.store.state.manifest import read_manifest
+from ddcli.store.state.manifest import home_of, read_manifest
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from ddcli.store.state.contents import (
     remove_unnamed,
     unpublished,
 )
-from ddcli.store.state.document import branch_of
-from ddcli.store.state.manifest import manifest_path, read_newest
+from ddcli.store.state.manifest import branch_of, manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.state.shared_arrangements import holding, read_claims
 from ddcli.store.state.transaction import Transaction, try_to

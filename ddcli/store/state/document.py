@@ -64,11 +64,17 @@ CONSUMER = re.compile("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
 OF_CONSUMER = re.compile(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
 HALF_CONSUMER = re.compile(rf"\.{OF_CONSUMER.pattern}(?:\.[0-9]{{9}})?{re.escape(TEMPORARY)}")
 RUN = re.compile(r"[0-9]{9}\.json")
+
+
+RUNS = "runs"
 VERIFIED = "verified.json"
 """The file of a state with the slices that `dd verify` has covered."""
 HALF_VERIFIED = re.compile(rf"\.verified\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
 TABLE = ".table.json"
 """The file with the mark of a mirror: the version of the table that it has reached."""
+
+
+PROGRESS = "_progress.json"
 SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: the files of one process, and the files of tasks."""
 BRANCHES = "branches"
@@ -85,32 +91,6 @@ LOG = re.compile("(?:[0-9a-f]{16})?")
 LONGEST = 4096
 """Characters of the longest path."""
 LEAST, BEYOND = -(1 << 63), 1 << 63
-
-
-def branch_of(directory: Path) -> tuple[str, int] | None:
-    """Return the name of the branch that has a directory, and the number of the commit that it began at; None for the directory of another state.
-
-    >>> from pathlib import PurePath
-    >>> branch_of(PurePath(".dd/sales/branches/q4@000000012"))
-    ('q4', 12)
-    """
-    found = BRANCH.fullmatch(directory.name) if directory.parent.name == BRANCHES else None
-    return None if found is None else (found[1], int(found[2]))
-
-
-def home_of(directory: Path, name: str) -> Path:
-    """Return the directory of the state that a file in a manifest's directory belongs to: of a branch, all files up to the commit that it began at are main's.
-
-    Names of batches, bundles and segments begin with the number of their commit, and a branch counts on from main's. So no file
-    of a branch has the number of one that it shares.
-
-    >>> from pathlib import PurePath
-    >>> branch = PurePath(".dd/sales/branches/q4@000000012")
-    >>> [str(home_of(branch, name)) for name in ("000000012-0001.parquet", "000000013-0001.parquet")]
-    ['.dd/sales', '.dd/sales/branches/q4@000000012']
-    """
-    branch = branch_of(directory)
-    return directory.parent.parent if branch and int(name[:9]) <= branch[1] else directory
 
 
 def named(form: re.Pattern[str], text: Any) -> str:
@@ -187,39 +167,6 @@ def columns_of(value: Any) -> dict[str, str]:
         if not isinstance(text, str) or not _is_type(text):
             raise ValueError(f"no type: {text!r:.80}")
     return mapping_of(value)
-
-
-def renaming(source: Any, target: Any) -> tuple[str, str]:
-    """Return a renaming within one directory: one that publishes a file of an output or a mirror from its temporary name, or one that retires it.
-
-    >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
-    '../out/updates-0-1.parquet'
-    """
-    (before, waiting), (directory, name) = split_path(path_of(source)), split_path(path_of(target))
-    if (BATCH if MIRROR.fullmatch(directory) else OF_LOG).fullmatch(waiting):
-        named(WAITING, name)
-    elif FOLDER.fullmatch(name):
-        named(WAITING_FOLDER, waiting)
-    else:
-        named(WAITING, waiting)
-        if MIRROR.fullmatch(directory) or not OF_LOG.fullmatch(name):
-            named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
-    if before != directory:
-        raise ValueError(f"a renaming to another directory: {target!r:.80}")
-    return source, target
-
-
-def split_path(path: str) -> tuple[str, str]:
-    """Return the directory of a log, and the path of a file in it.
-
-    >>> split_path("out/updates-0-1.parquet"), split_path("out/updates-1-2/0001.parquet")
-    (('out', 'updates-0-1.parquet'), ('out', 'updates-1-2/0001.parquet'))
-    """
-    directory, _, name = path.rpartition("/")
-    above, _, folder = directory.rpartition("/")
-    if FOLDER.fullmatch(folder) and PART.fullmatch(name):
-        return above, f"{folder}/{name}"
-    return directory, name
 
 
 @lru_cache(maxsize=1024)

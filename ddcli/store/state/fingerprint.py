@@ -9,7 +9,6 @@ The key is the state's secret. Without it nobody can choose other records with t
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -26,45 +25,25 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import StateError
-from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, parse_schema
+from ddcli.expressions.types import FLOATS, INTEGERS, parse_schema
 from ddcli.store.batch.stored_batch import stored_batches
 from ddcli.store.files.access import fs, reading
 from ddcli.store.log.log_files import DIFF, not_after, physically, scan_entries
+from ddcli.store.log.writer import BITS, hashed_columns, number_in
 from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
-    from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
 
-BITS = 64
 COUNT = "\0count"
 """The column with the multiplicity by the inputs less the multiplicity in the log."""
 ROWS = 1 << 18
 """Rows of a log that are read together."""
-
-
-def hashed_columns(secret: bytes, layout: Layout) -> Matrix:
-    """Return the columns of a layout as `multiset_hash` reads them: its result is what updates add to a fingerprint under a secret."""
-    seeds = [_digest(secret, name.encode()) >> 1 for name in layout.names]
-    lanes = [layout.lanes(name) for name in layout.names]
-    flags = [(1 if kind.nullable else 2) if kind.kind in FLAGGED else 0 for kind in layout.schema.values()]
-    columns = [(seed, own.start, own.stop, flag) for seed, own, flag in zip(seeds, lanes, flags, strict=True)]
-    return np.array(columns, np.int64).reshape(-1, 4)
-
-
-def stated(secret: bytes, number: int) -> str:
-    """Return a fingerprint as a manifest has it: eight digits for the key, sixteen for the contents."""
-    return f"{_digest(secret) >> 32:08x}{number % (1 << BITS):016x}"
-
-
-def number_in(secret: bytes, text: str) -> int | None:
-    """Return the number in a fingerprint; None if it was made under another secret, or there is none."""
-    return int(text[8:], 16) if text[:8] == stated(secret, 0)[:8] else None
 
 
 def continues(before: Schema, now: Schema) -> bool:
@@ -222,7 +201,3 @@ def stored_numbers(directory: Path, manifest: Manifest, chosen: Container[str]) 
                 batch = batches.pop()
                 total += rows_number(batch.matrix(), len(batch.layout.times), secret)
         yield identity, total % (1 << 64)
-
-
-def _digest(secret: bytes, name: bytes = b"") -> int:
-    return int.from_bytes(hashlib.sha256(secret + b"fingerprints" + name).digest()[:8])

@@ -23,16 +23,24 @@ from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.state.batch_lists import BatchRegister, indices_of
 from ddcli.store.state.document import (
     ARRANGEMENT,
+    BATCH,
+    BRANCH,
+    BRANCHES,
+    FOLDER,
     IDENTITY,
+    MIRROR,
+    OF_LOG,
+    OF_OUTPUT,
+    PART,
     SEGMENT,
+    WAITING,
+    WAITING_FOLDER,
     columns_of,
     count_of,
-    home_of,
     integer_of,
     mapping_of,
     named,
     path_of,
-    renaming,
     text_of,
     texts_of,
 )
@@ -76,6 +84,65 @@ If it was read from an object store, it has an entity tag: while a listing has t
 def nothing_planned() -> dict[str, Any]:
     """Return the driver's cache for a pipeline without inputs and outputs."""
     return {"time": {}, "seen": None, "plan": {"generations": [], "outline": {"outputs": {}, "nodes": {}}}}
+
+
+def branch_of(directory: Path) -> tuple[str, int] | None:
+    """Return the name of the branch that has a directory, and the number of the commit that it began at; None for the directory of another state.
+
+    >>> from pathlib import PurePath
+    >>> branch_of(PurePath(".dd/sales/branches/q4@000000012"))
+    ('q4', 12)
+    """
+    found = BRANCH.fullmatch(directory.name) if directory.parent.name == BRANCHES else None
+    return None if found is None else (found[1], int(found[2]))
+
+
+def home_of(directory: Path, name: str) -> Path:
+    """Return the directory of the state that a file in a manifest's directory belongs to: of a branch, all files up to the commit that it began at are main's.
+
+    Names of batches, bundles and segments begin with the number of their commit, and a branch counts on from main's. So no file
+    of a branch has the number of one that it shares.
+
+    >>> from pathlib import PurePath
+    >>> branch = PurePath(".dd/sales/branches/q4@000000012")
+    >>> [str(home_of(branch, name)) for name in ("000000012-0001.parquet", "000000013-0001.parquet")]
+    ['.dd/sales', '.dd/sales/branches/q4@000000012']
+    """
+    branch = branch_of(directory)
+    return directory.parent.parent if branch and int(name[:9]) <= branch[1] else directory
+
+
+def renaming(source: Any, target: Any) -> tuple[str, str]:
+    """Return a renaming within one directory: one that publishes a file of an output or a mirror from its temporary name, or one that retires it.
+
+    >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
+    '../out/updates-0-1.parquet'
+    """
+    (before, waiting), (directory, name) = split_path(path_of(source)), split_path(path_of(target))
+    if (BATCH if MIRROR.fullmatch(directory) else OF_LOG).fullmatch(waiting):
+        named(WAITING, name)
+    elif FOLDER.fullmatch(name):
+        named(WAITING_FOLDER, waiting)
+    else:
+        named(WAITING, waiting)
+        if MIRROR.fullmatch(directory) or not OF_LOG.fullmatch(name):
+            named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
+    if before != directory:
+        raise ValueError(f"a renaming to another directory: {target!r:.80}")
+    return source, target
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the directory of a log, and the path of a file in it.
+
+    >>> split_path("out/updates-0-1.parquet"), split_path("out/updates-1-2/0001.parquet")
+    (('out', 'updates-0-1.parquet'), ('out', 'updates-1-2/0001.parquet'))
+    """
+    directory, _, name = path.rpartition("/")
+    above, _, folder = directory.rpartition("/")
+    if FOLDER.fullmatch(folder) and PART.fullmatch(name):
+        return above, f"{folder}/{name}"
+    return directory, name
 
 
 @frozen

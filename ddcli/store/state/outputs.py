@@ -1,8 +1,12 @@
-"""The directories of a state's outputs, each with one owner, and the pipeline file that a state belongs to.
+"""The directories of a state's outputs, each with one owner and with the times that it has closed, and the pipeline file that a state belongs to.
 
 A directory has one owner, the state that appends to it: with two, all updates would be in it twice. The directory's progress, which each
 commit writes, has the owner's identity. A copy of a state has its identity, and may continue in its place: the copy that
 commits first does, and the other is refused from then on, as progress and files are not those that it knows.
+
+A reader must read the progress, `_progress.json`, *before* it lists the files: the writer publishes files first and progress last, so all updates
+before the upper that was read are in files that exist by then. `upper` lists the elements of the frontier, times as lists of physical integers. A null stands
+for the least value of a coordinate: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.
 
 Readers read every data file in a directory. So a data file that no commit wrote is refused, too, before anything is computed.
 
@@ -13,19 +17,21 @@ with nothing new looks here.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ddcli.errors import InputError, StateError, UsageError
+from ddcli.engine.times import BEYOND, LEAST
+from ddcli.errors import DdError, InputError, StateError, UsageError
+from ddcli.expressions.types import RowOrder, parse_order
 from ddcli.screen import near, shell
-from ddcli.store.files.access import fs, open_directory, real, unreadable
+from ddcli.store.files.access import fs, open_directory, read_given, real, unreadable
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.lock import OF_OUTPUT
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_files import footer_checksum
-from ddcli.store.log.progress import PROGRESS, Owner, read_owned
-from ddcli.store.state.document import WAITING_FOLDER
+from ddcli.store.state.document import PROGRESS, WAITING_FOLDER, path_of
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.input_path import taken_from_directory
 
@@ -33,8 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.state.entries import FileEntry
+    from ddcli.privacy import Tags
+    from ddcli.store.state.entries import FileEntry, Times
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
 
 
 Found = TypeVar("Found")
@@ -337,3 +345,143 @@ def check_pipeline(state: Path, manifest: Manifest, file: Path) -> None:
             place=str(file),
             hint="give this pipeline another `name`, or another `state`; `dd state adopt` binds the existing state to it",
         )
+
+
+class Owner(NamedTuple):
+    """The state that writes a log: its identity, its path at the last write, relative to the log's directory, the number of its reopenings,
+    the horizon before which the log has no times, as logs that it reads have none, the order in which the log's contents are shown,
+    the identity of the log, which is another one after it was written anew, and the tags of its columns.
+    """
+
+    state: str
+    path: str
+    reopenings: int = 0
+    horizon: int | None = None
+    order: RowOrder = ()
+    log: str = ""
+    tags: Tags = {}  # noqa: RUF012 - nobody changes it
+
+
+OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": (), "log": "", "tags": {}}
+"""The facts of a log's owner that a progress may leave out."""
+
+
+def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
+    r"""Return the content of a progress file.
+
+    >>> progress_bytes(((LEAST, 4), (3, LEAST)))
+    b'{"upper": [[null, 4], [3, null]]}\n'
+    """
+    tree = [[None if value == LEAST else value for value in time] for time in upper]
+    owned = (
+        {}
+        if owner is None
+        else {"owner": {name: value for name, value in owner._asdict().items() if value != OPTIONAL.get(name, "")}}
+    )
+    return json.dumps({"upper": tree} | owned).encode() + b"\n"
+
+
+def write_progress(
+    transaction: Transaction,
+    directory: Path,
+    upper: Times,
+    reopenings: int = 0,
+    horizon: int | None = None,
+    order: RowOrder = (),
+    log: str = "",
+    tags: Tags | None = None,
+) -> None:
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
+
+    It holds the log's owner, from when on, the order in which its contents are shown, the identity of the `log`, and the tags of its columns.
+    """
+    state = transaction.state
+    owner = Owner(state.identity, relative(state.directory, directory), reopenings, horizon, order, log, tags or {})
+    transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
+
+
+def read_progress(directory: Path) -> Times | None:
+    """Return the upper of a log that carries its progress, else None. One that is malformed is an `InputError`."""
+    return read_owned(directory)[0]
+
+
+def read_owned(directory: Path) -> tuple[Times | None, Owner | None]:
+    """Return the upper of a log and the state that writes it, each None if the file lacks it. Raises as `read_progress` does."""
+    path = directory / PROGRESS
+    try:
+        tree = json.loads(read_given(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    except OSError as error:
+        raise InputError(f"the progress of the log can't be read: {error.strerror}", place=str(path)) from None
+    except (ValueError, RecursionError):
+        tree = None
+    upper = tree.get("upper") if isinstance(tree, dict) else None
+    if not isinstance(upper, list) or not all(_is_time(time) and len(time) == len(upper[0]) for time in upper):
+        raise InputError(
+            "the progress of the log can't be read",
+            place=str(path),
+            hint='it must look like {"upper": [[42]]}; remove it to close the times up to the largest one seen',
+        )
+    return tuple(tuple(LEAST if value is None else value for value in time) for time in upper), _owner(tree, directory)
+
+
+def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
+    """Return the writer of a log, if its progress names one. The file is not trusted: anybody may have written it."""
+    owner = tree.get("owner")
+    if not isinstance(owner, dict) or not all(isinstance(owner.get(name), str) for name in ("state", "path")):
+        return None
+    path, reopenings = owner["path"], owner.get("reopenings", 0)
+    try:
+        path_of(path)
+        locate(directory, path)
+    except (ValueError, DdError):
+        path = "."  # the path is for people only: the identity counts
+    horizon = owner.get("horizon")
+    return Owner(
+        owner["state"],
+        path,
+        reopenings if type(reopenings) is int else 0,
+        horizon if type(horizon) is int else None,
+        parse_order(owner.get("order")),
+        log if isinstance(log := owner.get("log"), str) else "",
+        tags_from(owner.get("tags")),
+    )
+
+
+def tags_from(tree: object) -> Tags:
+    """Return the tags of columns; a column whose tags can't be read has one of its own, so that it stays hidden."""
+    columns = tree if isinstance(tree, dict) else {}
+    return {
+        name: tuple(filter(lambda tag: isinstance(tag, str), tags if isinstance(tags, list) else ())) or ("tagged",)
+        for name, tags in columns.items()
+    }
+
+
+TAGS = "dd:tags"
+"""The key of columns' tags in the metadata of the files of a log without progress."""
+STATE = "dd:state"
+"""The key of the state's identity there: that of digests."""
+
+
+def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:
+    """Return the metadata for files that lie beside no progress: tables, and rows that are put aside; `state` is their state's identity."""
+    return {TAGS: json.dumps(tags), STATE: state} if tags else None
+
+
+def tags_within(metadata: Mapping[str, str]) -> tuple[Tags, str]:
+    """Return the tags in a file's metadata, and the identity of the state that wrote it; none and "" without."""
+    if TAGS not in metadata:
+        return {}, ""
+    try:
+        return tags_from(json.loads(metadata[TAGS])), metadata.get(STATE, "")
+    except (ValueError, RecursionError):
+        return {}, ""
+
+
+def _is_time(tree: object) -> bool:
+    return isinstance(tree, list) and bool(tree) and all(_is_coordinate(value) for value in tree)
+
+
+def _is_coordinate(value: object) -> bool:
+    return value is None or (type(value) is int and LEAST <= value < BEYOND)

@@ -19,7 +19,6 @@ from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS, read_consumers
 from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT, ours
@@ -39,7 +38,9 @@ from ddcli.store.state.document import (
     OF_CONSUMER,
     OF_OUTPUT,
     PART,
+    PROGRESS,
     RUN,
+    RUNS,
     SCRATCH,
     SEGMENT,
     SHARD,
@@ -50,9 +51,8 @@ from ddcli.store.state.document import (
     WAITING_FOLDER,
 )
 from ddcli.store.state.manifest import NAME as MANIFEST
-from ddcli.store.state.outputs import output_files
+from ddcli.store.state.outputs import output_files, read_owned
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.runs import RUNS
 from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
 from ddcli.store.files.objects import relative
 from ddcli.store.log.joint_files import JointFile
-from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.batch_lists import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
     LEDGER,
@@ -29,9 +28,9 @@ from ddcli.store.state.contents import (
     publish,
     waiting_path,
 )
-from ddcli.store.state.document import home_of
+from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import FileEntry
-from ddcli.store.state.manifest import Manifest, manifest_path, remember
+from ddcli.store.state.manifest import Manifest, home_of, manifest_path, remember
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import OpenBundles
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import defaultdict
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, StateError
 from ddcli.store.files.access import MappedFile, PartialCopy, fs, read_bytes, reading
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
@@ -74,24 +76,19 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
     return data
 
 
+@dataclass
 class OpenBundles:
     """The bundles whose batches a run reads: they never change, so the `OPEN` latest stay open. Of object stores it keeps what was fetched, also of batches that have an object of their own.
 
     `sizes` has the sizes of bundles, as a manifest has them: an object store is asked for the others.
     """
 
-    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
-        self._sizes = {} if sizes is None else sizes
-        self._open: dict[Path, MappedFile | PartialCopy] = {}
-        self._opening = threading.Lock()
-
-    @classmethod
-    def of(cls, manifest: Manifest | None) -> OpenBundles:
-        """Return the bundles of a manifest, none of them open yet."""
-        return cls(manifest.bundles if manifest else None)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    _open: dict[Path, MappedFile | PartialCopy] = field(default_factory=dict)
+    _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[type[OpenBundles], tuple[Mapping[str, int]]]:
-        return OpenBundles, (self._sizes,)  # another process opens its own
+        return OpenBundles, (self.sizes,)  # another process opens its own
 
     def check_size(self, path: Path, entry: FileEntry) -> None:
         """Refuse a batch of a local bundle (StateError) that it has no room for."""
@@ -143,7 +140,7 @@ class OpenBundles:
         return found
 
     def _size(self, path: Path, entry: FileEntry) -> int:
-        return (self._sizes.get(path.name) or fs(path).size()) if entry.bundle else entry.size
+        return (self.sizes.get(path.name) or fs(path).size()) if entry.bundle else entry.size
 
 
 def fetch(copy: PartialCopy, entry: FileEntry, ranges: Sequence[tuple[int, int]]) -> None:

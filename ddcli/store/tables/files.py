@@ -19,7 +19,7 @@ from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.types import ARRIVAL, FLOATS, INTEGERS
 from ddcli.privacy import preview, unnamed
 from ddcli.store.parquet.footers import (
     TEXT,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from ddcli.store.parquet.footers import FormerNames
     from ddcli.store.tables.kinds import Footer, Kind
 
+WHOLLY = frozenset({*INTEGERS, *FLOATS, "bool", "string", "binary"})
+"""The kinds of types that hold all values which polars may have in theirs: files may have dates in the year 20000, and decimals with too many digits."""
 TOGETHER = 64
 MANY = 1 << 20
 """Rows of a row group that are not held at once where they are only looked through."""
@@ -359,6 +361,8 @@ class Tables:
 
     def fit(self, paths: Sequence[Path], series: pl.Series, wanted: Type) -> pl.Series:
         """Return a column in its type; where a value is out of the type's range, name the file that has it and the first row."""
+        if wanted.kind in WHOLLY and series.dtype == wanted.to_polars():
+            return series
         try:
             return widen(series, wanted)
         except OverflowError:

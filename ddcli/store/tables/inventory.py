@@ -1,6 +1,6 @@
 """The inventory of an input: the files that lie there now, compared with those that earlier runs took in.
 
-Consumed files are facts: their new content can't be compared with the rows that were read, so one that changed or vanished
+A file that was taken in is known by its size and time, else by its fingerprint. Consumed files are facts: their new content can't be compared with the rows that were read, so one that changed or vanished
 refuses the run. Imports no third-party library; 1 000 unchanged files take about 5 ms.
 """
 
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.errors import InputError
 from ddcli.store.files.access import fs
-from ddcli.store.files.objects import is_utf8, locate
+from ddcli.store.files.gate import one_by_one
+from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.document import split_path
-from ddcli.store.tables.file_identity import (
-    HEAD,
-    RESTORE,
-    TAIL,
-    has_changed,
-    has_content,
-    mark_in,
-    present_entry,
-    taken_again,
-    with_digests,
-    withdrawn_entry,
-)
+from ddcli.store.state.manifest import split_path
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables
-from ddcli.store.tables.listing import Listing, summed_up
+from ddcli.store.tables.listing import (
+    HEAD,
+    OTHER_CONTENT,
+    TAIL,
+    WHOLE,
+    Listing,
+    _changed,
+    content_digest,
+    fingerprint,
+    mark_in,
+    summed_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -320,3 +320,108 @@ def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:
     for file in files:
         found.setdefault(file.path, []).append(file)
     return found
+
+
+RESTORE = (
+    "put the file back as it was",
+    "withdraw its rows: `dd retract PIPELINE FILE`, or `dd retract PIPELINE --missing` for all files that are gone",
+    "keep the rows of files that are gone: `consumed: forget` under the input",
+    "take out the rows of files that are gone, from now on: `missing: retract` under the input",
+    "recompute everything from the present files: `dd run PIPELINE --full-refresh all`",
+)
+"""The ways on for a person whose input file is gone."""
+
+
+def taken_again(root: Path, base: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
+    """Return the archived or forgotten file that a file is: an archived one must be the very same, which was not moved yet.
+
+    An object gets another time when it is moved, so an added one that came into its input is known by its tag.
+    """
+    for before in known:
+        timed = before.forgotten or now.mtime_ns == before.mtime_ns
+        if now.size != before.size or not (timed or now.fingerprint) or not has_content(root, now, before):
+            continue
+        if timed or not _is_copied(locate(base, before.archived)):
+            return before
+    return None
+
+
+def _is_copied(path: Path) -> bool:
+    """Return whether an object is the copy that a run has put into an archive."""
+    try:
+        return isinstance(path, ObjectPath) and bool(path.copy_of())
+    except FileNotFoundError:
+        return False
+
+
+def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
+    """Return a withdrawn file's entry, with the digest of all its content, if it is still there, unchanged; None if it has other content.
+
+    As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
+    """
+    if now.size != before.size:
+        return None
+    if now.fingerprint:  # of an object
+        same = now.fingerprint == before.fingerprint or now.size <= HEAD + TAIL
+        return replace(before, fingerprint=now.fingerprint) if same and has_content(root, now, before) else None
+    written = now.mtime_ns != before.mtime_ns
+    if len(before.fingerprint) == 2 * WHOLE:
+        same = not written or content_digest(root / now.path) == before.fingerprint
+        return replace(before, mtime_ns=now.mtime_ns) if same else None
+    if (written and now.size > HEAD + TAIL) or mark_in(root, now) != before.fingerprint:
+        return None
+    return replace(before, mtime_ns=now.mtime_ns, fingerprint=content_digest(root / now.path))
+
+
+def has_changed(root: Path, before: InputFile, now: InputFile) -> bool:
+    """Return whether a consumed file may have other content by now: one that was written to does, if its fingerprint leaves out some of its bytes."""
+    if now.size != before.size:
+        return True
+    if now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
+        return False
+    written = now.fingerprint != before.fingerprint  # as a file of this machine counts without a look
+    return (written and now.size > HEAD + TAIL) or not has_content(root, now, before)
+
+
+def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputFile, int | None]:
+    """Return a consumed file's present entry, and if it has grown, how many rows it had; refuse one that changed otherwise."""
+    if now.size != before.size:
+        change = f"it had {before.size} bytes and has {now.size}"
+    elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
+        return before, None
+    elif has_content(root, now, before):
+        fingerprint = now.fingerprint or before.fingerprint
+        return replace(before, mtime_ns=now.mtime_ns, fingerprint=fingerprint), None
+    else:
+        change = OTHER_CONTENT
+    from ddcli.store.log.joint_files import rows_of  # only here: of files that have changed
+
+    path = root / now.path
+    if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:
+        return replace(now, fingerprint=mark_in(root, now), since=before.since).counted_as(before), rows
+    raise _changed(path, change)
+
+
+def has_content(root: Path, now: InputFile, before: InputFile) -> bool:
+    """Return whether a file has the content of one of the same size, by their fingerprints; of objects whose store gives each writing another one, by their digests."""
+    return mark_in(root, now) == before.fingerprint or (bool(now.digest) and now.digest == before.digest)
+
+
+def with_digests(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Sequence[InputFile]:
+    """Return objects of Azure's store with the digests of those that were not taken in with their tags: a tag is that of one writing there.
+
+    So a lake that is copied into another container is what it was. A digest is of parts, so only objects get one whose parts are all of it, and
+    Parquet files, whose footers have all offsets. Each takes one or two requests; they go side by side.
+    """
+    if fs(root).is_local or root.parts[1] != "az:":
+        return found
+    known = {(file.path, file.fingerprint): file.digest for file in consumed}
+    new = [file for file in found if (file.path, file.fingerprint) not in known and _is_told_by_parts(file)]
+    sizes: dict[Path, int] = {root / file.path: file.size for file in new}
+    digests: dict[Path, str] = {}
+    one_by_one(lambda path: digests.update({path: fingerprint(path, sizes[path])}), [*sizes])
+    return [replace(file, digest=digests.get(root / file.path, "")) for file in found]
+
+
+def _is_told_by_parts(file: InputFile) -> bool:
+    return file.size <= HEAD + TAIL or file.path.lower().endswith((".parquet", ".parq", ".pq"))

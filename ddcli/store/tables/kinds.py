@@ -19,17 +19,16 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from ddcli.errors import InputError, first_line
-from ddcli.expressions.types import MAX_PRECISION, NESTED
+from ddcli.expressions.types import MAX_PRECISION, NESTED, Type, from_polars
 from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet import footers
-from ddcli.store.parquet.footers import EMPTY
+from ddcli.store.parquet.footers import EMPTY, Unfit
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, Damage
 from ddcli.store.tables.input_path import (
     IPC,
     PARQUET,
 )
-from ddcli.store.tables.wider_types import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -291,3 +290,19 @@ def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     if not path.stat().st_size:
         return InputError(EMPTY, place=str(path), hint=DAMAGED)
     return kind.why_damaged(path, error)
+
+
+def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
+    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
+    if isinstance(found, Unfit):
+        return None
+    return found if isinstance(found, Type) else from_polars(found, nullable=True)
+
+
+def name_of(found: pl.DataType | Type | Unfit) -> str:
+    """Return the name of a column's type for messages, which is the same for all readers."""
+    if isinstance(found, Unfit | Type):
+        return str(found)
+    import polars as pl
+
+    return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)

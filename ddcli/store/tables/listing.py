@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, naming
 from ddcli.store.files.objects import ObjectPath, locate, tag_of
 from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.document import split_path
-from ddcli.store.tables.file_identity import OTHER_CONTENT, _changed, fingerprint, mark_in
+from ddcli.store.state.manifest import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -333,3 +333,51 @@ class Listing:
 
 def _reopened(file: InputFile, frontier: Times) -> InputFile:
     return file if file.since is None else replace(file, since=Frontier((*file.since, *frontier)).elements)
+
+
+HEAD, TAIL = 4 << 10, 64 << 10
+WHOLE = 32
+"""Bytes of the digest of a whole file; the fingerprint of parts has half as many."""
+PUT_BACK = (
+    "put the file back as it was, and new rows into a file of their own",
+    "withdraw it, and read the file that is there now: `dd retract PIPELINE FILE`",
+    "replace the rows of files that have changed, from now on: `changed: replace` under the input",
+    "recompute everything from the present files: `dd run PIPELINE --full-refresh all`",
+)
+"""The ways on for a person whose input file has changed."""
+OTHER_CONTENT = "it has the same size and other content"
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of all of a file's bytes."""
+    with naming(path), path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
+
+
+def _changed(path: Path, change: str) -> InputError:
+    return InputError(f"a file that was already read has changed: {change}", place=str(path), hint=PUT_BACK)
+
+
+def mark_in(root: Path, file: InputFile) -> str:
+    """Return a file's fingerprint: that of an object came with the listing."""
+    return file.fingerprint or fingerprint(root / file.path, file.size)
+
+
+def mark_of(path: Path, size: int) -> str:
+    """Return the fingerprint that a listing has of a file, or an object, of `size` bytes."""
+    return fs(path).tag() or fingerprint(path, size)
+
+
+def fingerprint(path: Path, size: int) -> str:
+    """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
+    with naming(path), path.open("rb", buffering=0) as file:
+        return fingerprint_of(file, size)
+
+
+def fingerprint_of(file: IO[bytes], size: int) -> str:
+    """Return the fingerprint of a file's content of `size` bytes."""
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    digest.update(file.read(HEAD))
+    file.seek(max(HEAD, size - TAIL))
+    digest.update(file.read(TAIL))
+    return digest.hexdigest()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.moments import leaves_years
-from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, UNSIGNED, Type, from_polars
-from ddcli.store.parquet.footers import Unfit
+from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, UNSIGNED, Type
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,22 +124,6 @@ def _leaves_digits(series: pl.Series) -> bool:
     return isinstance(series.dtype, pl.Struct) and any(
         _leaves_digits(series.struct.field(field.name)) for field in series.dtype.fields
     )
-
-
-def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
-    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
-    if isinstance(found, Unfit):
-        return None
-    return found if isinstance(found, Type) else from_polars(found, nullable=True)
-
-
-def name_of(found: pl.DataType | Type | Unfit) -> str:
-    """Return the name of a column's type for messages, which is the same for all readers."""
-    if isinstance(found, Unfit | Type):
-        return str(found)
-    import polars as pl
-
-    return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)
 
 
 def first_misfit(series: pl.Series, wanted: Type) -> int | None:
