@@ -25,7 +25,6 @@ from functools import cmp_to_key
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal
 
 if TYPE_CHECKING:
@@ -34,7 +33,13 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Type
 
-LOW, HIGH = integer_range("int64")
+RANGES = {
+    sign + str(bits): (0, 2**bits - 1) if sign == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for sign in ("int", "uint")
+    for bits in (8, 16, 32, 64, 128)
+}
+"""The least and the largest value of each type of integers."""
+LOW, HIGH = RANGES["int64"]
 MICROSECOND = dt.timedelta(microseconds=1)
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone
 
@@ -1294,7 +1299,7 @@ def nearest_single(value: float) -> float:
 
 
 def whole_number(value: int, target: Type) -> int:
-    low, high = integer_range(target.kind)
+    low, high = RANGES[target.kind]
     if not low <= value <= high:
         raise Fails
     return value
