@@ -118,7 +118,7 @@ class Expanded(Text):
     """True: `written` is an expression within this one, such as a condition in `not (...)`: it must be right by itself, `a) or (b` isn't."""
 
     def at(self, offset: int, length: int = 1) -> Span:
-        """Return the span `offset` characters into the value: in a replaced part, that of its variable."""
+        """Return the span `offset` characters into the value: in a replaced part, its variable's span."""
         assert self.written is not None
         moved = 0
         for at, size, before, wide in self.moves:
@@ -161,7 +161,7 @@ _pipeline: str | None = None
 
 
 def name_pipeline(path: object) -> None:
-    """Have the commands in hints name a pipeline file, that of the present command, in place of `PIPELINE`; None: no more."""
+    """Have the commands in hints name the present command's pipeline file in place of `PIPELINE`; None: no more."""
     global _pipeline  # noqa: PLW0603 - a setting of the process
     _pipeline = None if path is None else str(path)
 

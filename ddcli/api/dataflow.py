@@ -279,7 +279,7 @@ class Dataflow:
         return imported
 
     def arranged(self, relation: Relation) -> Arranged:
-        """Return the arrangement whose node is that of `relation`. Outside of loops it is kept for handles."""
+        """Return the arrangement of `relation`'s node. Outside of loops it is kept for handles."""
         node = relation.node
         assert isinstance(node, logical.Arrange)
         if node.free:

@@ -335,7 +335,7 @@ def mark_layout(node: windows.RunningGroup) -> Layout:
 class _Block(NamedTuple):
     """Rows of partitions in order, their values, the partitions' keys, and which of these have rows before.
 
-    `number` is that of each row: among all of its partition if a call asks for it, else among those at hand.
+    `number` is the number of each row: among all of its partition if a call asks for it, else among those at hand.
     """
 
     rows: Partitions

@@ -314,7 +314,7 @@ def _refuse_files(added: Sequence[str], without: Sequence[str], against: str | N
 
 
 def _is_of_branches(a: str, b: str) -> bool:
-    """Return whether the sides are pipeline files, and one is that of a branch."""
+    """Return whether the sides are pipeline files, and one is a branch's."""
     return all(side.endswith(ENDINGS) for side in (a, b)) and any(AT in Path(side).stem for side in (a, b))
 
 

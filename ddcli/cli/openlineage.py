@@ -241,7 +241,7 @@ def _schema(facets: Any, schema: Any) -> Any:
 
 
 def dataset_of_input(spec: Spec, name: str, base: Path) -> Dataset:
-    """Return the name of an input's dataset. A query's is that of its database."""
+    """Return the name of an input's dataset. A query's dataset is its database."""
     given = spec.inputs[name]
     if given.table == "database":
         query = given.query.value if given.query is not None else ""

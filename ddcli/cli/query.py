@@ -166,7 +166,7 @@ def sql_command(
 
     With --from the query names inputs, collections and outputs of a pipeline file, and means the same as a collection of that file.
     The answer is as of the last commit: collections that the state keeps are read from it, all others are computed in memory from the inputs.
-    Without a state the answer is that of a first run.
+    Without a state the answer is a first run's.
 
     Without --from the query names files, directories and globs in quotes; each row of a file is a record. Text has the columns that
     `columns: infer` finds. Without --csv, the command guesses the delimiter of CSV, and whether the first

@@ -218,7 +218,7 @@ def command(
 ) -> None:
     """Bring the outputs of PIPELINE up to date. Several pipelines run in order, each after those that it reads from.
 
-    A directory means the pipeline files in it. If a pipeline fails, the pipelines that read from it are skipped. The exit code is that of the first failure.
+    A directory means the pipeline files in it. If a pipeline fails, the pipelines that read from it are skipped. The exit code is the first failure's.
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.

@@ -1,4 +1,4 @@
-"""The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `projects` and the modules named `sdp` do that of `import`.
+"""The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `projects` and the modules named `sdp` do the work of `import`.
 
 * arrangements: the arrangements of a state, described
 * branch: branches begun, listed, merged and dropped; the changes of a branch that conflict with main's

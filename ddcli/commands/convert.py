@@ -100,7 +100,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
     """Write the collection of a log at a time as a plain table into a file; return the number of its rows.
 
     A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of the
-    name determines the kind of file. The memory used is that of the collection.
+    name determines the kind of file. It takes the memory of the collection.
     """
     kind = KINDS.get(target.suffix.lower())
     if kind is None:

@@ -243,7 +243,7 @@ def _history(node: ProjectNode) -> dict[str, Any]:
 
 
 def _otherwise(node: ProjectNode) -> str:
-    """Return the consequence of a test: that of its severity."""
+    """Return the consequence of a test's severity."""
     return "fail" if str(node.config.get("severity") or "ERROR").upper() == "ERROR" else "warn"
 
 

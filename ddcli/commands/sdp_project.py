@@ -225,7 +225,7 @@ class _SparkImporter(ProjectImporter):
         sources: dict[Key, ProjectNode],
         name: str = "",
     ) -> ProjectNode:
-        """Return the node of a definition, whose query is that of `way`."""
+        """Return the node of a definition, whose query is `way`'s."""
         reads: list[str] = []
         if way is not None and way.changes is not None:
             self.parsed[one] = way
@@ -435,7 +435,7 @@ def _holds(definition: SparkDefinition, each: Expectation) -> str:
 
 
 def _whole(definition: SparkDefinition, text: str) -> Translation:
-    """Return a query whose every place is that of a definition's name."""
+    """Return a query whose every place is the place of a definition's name."""
     at, end = definition.start, len(definition.text)
     return Translation(text, definition.file, definition.text, ((0, at, ""), (at, at + 1, text), (at + 1, end, "")))
 

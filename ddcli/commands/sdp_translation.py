@@ -5,7 +5,7 @@ are expressions whose types give them another value (`differences`). sqlglot's t
 that Spark computes it gave 71 other values without a word, as for `date_add`, `left(s, -1)` and `trunc(day, 'month')`, and 50 errors.
 
 A query keeps the functions that have the same values here, as a comparison over random rows has found, and some are rewritten. Names alone don't decide: a cast of an integer has
-Spark's value, and that of a float rounds here and cuts in Spark. So the checked graph is read, in which each expression has its type.
+Spark's value, and a float is rounded here and cut in Spark. So the checked graph is read, in which each expression has its type.
 """
 
 from __future__ import annotations

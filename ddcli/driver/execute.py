@@ -94,7 +94,7 @@ def _attempt(
 ) -> RunSummary:
     """Bring the state to the plan, if that has changed, then take in new rows; both in one commit where files are replaced or withdrawn, or there are checks. The readers are added to `opened`.
 
-    A state without a manifest begins with `secret`, or with that of its imports if it is None.
+    A state without a manifest begins with `secret`, or with its imports' secret if it is None.
     """
     rebuilt: RunSummary | None = None
     asked = request.spec

@@ -1,6 +1,6 @@
 """A changed pipeline's state: new arrangements are built from kept ones and from the inputs, and outputs are corrected.
 
-The work is that of a run over all times before the frontier, of a graph that begins at the kept arrangements.
+The work is the work of a run over all times before the frontier, with a graph that begins at the kept arrangements.
 Outputs whose contents change are given the difference, at the frontier: no closed time changes. It is one commit.
 
 Files are withdrawn the same way: the arrangements above their inputs are built from the files that remain. Under the clock of arrivals that

@@ -12,7 +12,7 @@ a row its time and order, so other files may have newer rows. The newest row of 
 the same, and in the same place, so does the key's record. All other keys are looked up in the files that came with the replaced ones or later, and if they are not
 there, in the earlier ones, because the state has only the newest row. That may read the input, but computes only the changes of these keys.
 
-Of tables the newest counts: that of the files as they are now is a table of the run, unless the run has a newer one.
+Of tables the newest counts: the table of the files as they are now is a table of the run, unless the run has a newer one.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def with_options(
         def called(path: Path | str, *args: P.args, **given: P.kwargs) -> RunSummary:
             try:
                 chosen = options(*args, **given)
-            except TypeError as error:  # the caller knows the function's name, not that of its options
+            except TypeError as error:  # the caller knows the function's name, not its options' class
                 problem = str(error).replace(f"{options.__name__}.__init__", function.__name__)
                 hint = "; `ddcli.spark.run` takes frames as inputs" if "'inputs'" in problem else ""
                 raise TypeError(problem + hint) from None

@@ -272,7 +272,7 @@ class SingleRun(DataflowRun):
             claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
 
     def counted(self, scope: Scope, given: StepInput, writer: OutputWriter) -> Counts:
-        """Return the counts of a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        """Return the counts of a step: an input's time is the time of reading it, state and outputs are written in their nodes'."""
         assert self._meter is not None, "the step has begun"
         scans = self.graph.scans()
         seconds = {scans[name].fingerprint: spent for name, spent in self._meter.seconds.items() if name in scans}

@@ -71,7 +71,7 @@ class WatchLoop:
 
     `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
     each file that is not whole, once. `watch_cache` has the leftovers of rounds, and the last look at the inputs. After a ProcessError the next round
-    is that of a new process, in place of this one.
+    is a new process's, in place of this one.
     """
 
     pipeline: Path
@@ -319,7 +319,7 @@ def came_at_once(request: Request, seen: Look, now: Look) -> bool:
 
 
 def _share_directories(request: Request) -> bool:
-    """Return whether all inputs look for their files in the same directories, by a pattern such as that of in/*/orders.parquet."""
+    """Return whether all inputs look for their files in the same directories, by a pattern such as in/*/orders.parquet."""
     folder, *others = {
         given.path.value.rpartition("/")[0] if given.in_files and not given.table and given.arrangement is None else ""
         for given in request.spec.inputs.values()

@@ -232,8 +232,8 @@ def encode(
 ) -> Lanes:
     """Write the layout's columns of a frame into lanes [at, at + width) of `out`, C-contiguous, or of a fresh matrix; return it.
 
-    The lanes of `tail`, or of the given `rows` of it, are written behind them. Other columns of the frame are ignored. A column's dtype must be
-    that of its type: the caller casts. Raises NullInRequired with the column and its first row.
+    The lanes of `tail`, or of the given `rows` of it, are written behind them. Other columns of the frame are ignored. A column must have
+    its type's dtype: the caller casts. Raises NullInRequired with the column and its first row.
     """
     if out is None:
         out = np.empty((frame.height, at + layout.width), np.int64)

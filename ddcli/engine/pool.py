@@ -74,7 +74,7 @@ class Pool:
     """The values behind hashed lanes, a table for each kind of type. Tables are made when values are first interned."""
 
     def __init__(self, secret: bytes) -> None:
-        """Hash under a secret: that of the state whose files are read, if there is one."""
+        """Hash under a secret: the secret of the state whose files are read, if there is one."""
         self.secret = secret
         self._hasher = hasher(secret)
         self._tables: dict[Type, PoolTable] = {}
@@ -179,7 +179,7 @@ class Pool:
         return lane.tobytes().hex() if self.secret != PUBLIC else ""
 
     def ranks(self, lanes: Lanes, column: Type) -> Lanes:
-        """Return ranks of the values that lanes stand for, in an order that does not depend on the secret: that of their lanes without one."""
+        """Return ranks of the values that lanes stand for, in an order that does not depend on the secret: the order of their lanes without one."""
         lanes = np.ascontiguousarray(lanes)
         if self.secret == PUBLIC:
             return lanes

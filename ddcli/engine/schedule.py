@@ -33,7 +33,7 @@ Action = Literal["stage", "enter", "sum", "round", "seal", "whole", "rest", "end
 
 
 WITHIN = ("whole", "rest", "end")
-"""Actions whose stage is that of the loop in the scope around it; that of the others is a stage of the scope at the path."""
+"""Actions whose stage is the loop's stage in the scope around it; the other actions' is a stage of the scope at the path."""
 
 
 class WorkItem(NamedTuple):

@@ -238,7 +238,7 @@ class LoopEntry:
 
 @frozen
 class VariablePlaces:
-    """The place at which a variable is read, and that of its result. Its initial is the entry of the same position."""
+    """The place at which a variable is read, and the place of its result. Its initial is the entry of the same position."""
 
     place: Handle
     result: Handle

@@ -66,7 +66,7 @@ def integer_range(kind: str) -> tuple[int, int]:
 
 
 def decimal_type(precision: int, scale: int, *, nullable: bool = False) -> Type:
-    """Return a decimal type, its precision limited to that of 128 bits (overflow is checked row by row then)."""
+    """Return a decimal type, its precision limited to what 128 bits hold (overflow is checked row by row then)."""
     return Type("decimal", nullable, precision=min(max(precision, scale, 1), MAX_PRECISION), scale=scale)
 
 
@@ -368,7 +368,7 @@ def fold(literal: Literal, target: Type) -> Literal | None:
 
 
 def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expression:
-    """Return a cast; that of a constant is computed. Raises SpecError if the types have no cast, or the constant can't be cast."""
+    """Return a cast; the cast of a constant is computed. Raises SpecError if the types have no cast, or the constant can't be cast."""
     if not is_castable(argument.type, target):
         problem = f"{argument.type.required()} can't be cast to {target}"
         raise SpecError(problem, span=span, hint=HINTS.get((argument.type.kind, target.kind)))

@@ -182,7 +182,7 @@ class Lowering:
         return self.bound(value) if nested else value
 
     def _guarded(self, expression: Expression, mask: pl.Expr, number: int) -> pl.Expr:
-        """Return the value of a part that is only reached where `mask` is true; `number` is that of the mask from `after`."""
+        """Return the value of a part that is only reached where `mask` is true; `number` is the mask's number from `after`."""
         outer, reached = self._mask, self.reached
         self._mask = mask if outer is None else outer & mask
         self.reached = number

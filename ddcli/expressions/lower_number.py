@@ -190,7 +190,7 @@ def arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> 
 
 
 def _remainder(a: pl.Expr, b: pl.Expr, dtype: DataType | DataTypeClass) -> pl.Expr:
-    """Return the exact remainder of floats of a type, with the sign of `a`: that of polars is rounded, and has the sign of `b`."""
+    """Return the exact remainder of floats of a type, with the sign of `a`: polars' remainder is rounded, and has the sign of `b`."""
 
     def of(pairs: pl.Series) -> pl.Series:
         one, other = pairs.struct.field("a"), pairs.struct.field("b")

@@ -201,7 +201,7 @@ def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
     backwards = one > other
     a, b = pl.when(backwards).then(other).otherwise(one), pl.when(backwards).then(one).otherwise(other)
     months = (b.dt.year().cast(pl.Int64) - a.dt.year()) * 12 + b.dt.month() - a.dt.month()
-    # This many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
+    # This many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is `a`'s.
     day = pl.min_horizontal(a.dt.day(), b.dt.month_end().dt.day())
     later = (day > b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() > b.dt.time()))
     whole = (months - later.cast(pl.Int64)) // MONTH_UNITS[_unit(call)]

@@ -139,7 +139,7 @@ def joined(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def concat(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `concat`: `||` of the values, a null as the empty text. The type allows null as that of `||`, as in logs that earlier versions wrote."""
+    """Type `concat`: `||` of the values, a null as the empty text. The type allows null as `||` does, as in logs that earlier versions wrote."""
     sides, kind, joint = joined(name, args)
     return [or_else(side, Literal("", STRING)) for side in sides], kind, joint
 

@@ -1,4 +1,4 @@
-"""Ranges of integer and decimal expressions, which prove that no row of a frame overflows; a decimal's range is that of its unscaled integer.
+"""Ranges of integer and decimal expressions, which prove that no row of a frame overflows; a decimal's range is its unscaled integer's.
 
 The least and largest values of the columns cost one quick pass. They decide most overflow checks of large frames by a
 few additions in Python; the exact check of every row is only made if the ranges leave a doubt.

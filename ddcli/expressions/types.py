@@ -250,7 +250,7 @@ def parse_sql_type(text: str) -> Type | None:
 
 
 def parse_type(text: str, depth: int = 0, names: Mapping[str, str] = ALIASES) -> Type | None:
-    """Return the type that a text names, or None; `depth` is that of the lists and structs around it, `names` are other names of types.
+    """Return the type that a text names, or None; `depth` is the number of lists and structs around it, `names` are other names of types.
 
     >>> str(parse_type("decimal(12,2)?"))
     'decimal(12, 2)?'
@@ -359,7 +359,7 @@ def _field_name(name: str) -> str:
 
 
 ARRIVAL = "$arrival"
-"""The name of the time column of rows whose time is that of the run that reads them: no column of a file has it."""
+"""The name of the time column of rows whose time is the time of the run that reads them: no column of a file has it."""
 ARRIVAL_TIME = Type("datetime", unit="us")
 """Its type: microseconds of UTC."""
 

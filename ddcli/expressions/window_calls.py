@@ -49,7 +49,7 @@ class OrderedBy(NamedTuple):
 
 
 def is_window_function(name: str) -> bool:
-    """Return whether a name, in lower case, is that of a window function or an aggregate."""
+    """Return whether a name, in lower case, is the name of a window function or an aggregate."""
     return name in WINDOW_FUNCTIONS or AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
 
 

@@ -106,7 +106,7 @@ RUNNING = Frame("range", FrameBound(-1), FrameBound(0))
 
 @dataclass(frozen=True)
 class WindowFunction:
-    """One function of the table. `least` and `most` arguments; `ordered`: it needs an order; `picks`: its value is that of a row, so it may ignore nulls."""
+    """One function of the table. `least` and `most` arguments; `ordered`: it needs an order; `picks`: its value is a row's, so it may ignore nulls."""
 
     name: str
     signature: str

@@ -62,7 +62,7 @@ class RunBudget:
     operator: Mapping[str, RunBound]
     collections: Mapping[str, Mapping[str, RunBound]] = field(default_factory=dict)
     work: Mapping[str | None, tuple[str, Span | None]] = field(default_factory=dict)
-    """The worst class of work that is allowed, by collection; under None that of all others."""
+    """The worst class of work that is allowed, by collection; under None, of all others."""
     whole: str = "the run"
     """The name in messages of the work that `run` bounds."""
     began: float = field(default_factory=clock.perf_counter)

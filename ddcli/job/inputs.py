@@ -372,7 +372,7 @@ def find_time(manifest: Manifest) -> Schema:
 def find_upper(
     request: Request, time: Schema, found: Mapping[str, InputFiles], manifest: Manifest | None, seen: Time | None
 ) -> Frontier | None:
-    """Return the frontier up to which a run closes the times, that of its state or one after it; None if nothing decides it.
+    """Return the frontier up to which a run closes the times, its state's or one after it; None if nothing decides it.
 
     It is the `--until` given; else the least upper of the inputs that carry their progress (a closed input delays no
     other); else the box up to `seen`, the largest value of each coordinate in all files so far. Under the clock of arrivals
@@ -401,7 +401,7 @@ def refuse_beyond_imports(
 ) -> None:
     """Refuse to close times that are open in a pipeline from which an arrangement is imported: its rows at these would never be taken.
 
-    `asked`: the frontier is that of `--until`.
+    `asked`: the frontier is given by `--until`.
     """
     for name, given in found.items():
         if (

@@ -111,7 +111,7 @@ class RunOptions:
     watch_cache: WatchCache | None = None
     """The memory of a watch from the last round, and for the next."""
     now: str | None = None
-    """The time of new rows under the clock of arrivals, a timestamp in UTC after that of the last run; default: the present time."""
+    """The time of new rows under the clock of arrivals, a timestamp in UTC after the last run's; default: the present time."""
     added: Sequence[tuple[str, Path]] = ()
     """Files that inputs, by name, have beside those in their directories."""
     joint: bool = False

@@ -107,7 +107,7 @@ def refuse_clock(clock: RunClock, manifest: Manifest, pipeline: Path) -> str | N
 
 
 def run_time(clock: RunClock, manifest: Manifest | None) -> int:
-    """Return the time of a run after the last one of a state: that of the clock, but always later than earlier runs'.
+    """Return the time of a run after the last one of a state: the clock's, but always later than earlier runs'.
 
     Raises UsageError if `--now` states a time that is not later.
     """

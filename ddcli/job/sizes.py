@@ -83,7 +83,7 @@ class Sizes:
     def pairs(self) -> PairRoom:
         """The room for rows of joins.
 
-        Shard by shard a part passes the cache, and the C library reuses its memory: the system would have to clear that of a larger one.
+        Shard by shard a part passes the cache, and the C library reuses its memory: the system would have to clear a larger part's memory.
         But each shard that it is exchanged to should get some of its rows.
 
         >>> [Sizes(passes, passes, 1, 50_000, 0).pairs.size >> 20 for passes in (4, 1 << 16)]

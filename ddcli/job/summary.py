@@ -129,7 +129,7 @@ class ClaimSummary:
 class RunSummary:
     """A run: the interval of times that it closed, as texts, the updates that it read and those that it wrote.
 
-    Under the clock of arrivals `time` is the time of the run; for a run with nothing new that of the last one.
+    Under the clock of arrivals `time` is the time of the run; for a run with nothing new the last run's time.
     """
 
     name: str

@@ -390,7 +390,7 @@ def _password_of_postgres() -> str:
     for variable in ("PGPASSWORD", "PGSERVICE"):
         if os.environ.get(variable):
             return variable
-    named = os.environ.get("PGPASSFILE") or os.path.expanduser("~/.pgpass")  # noqa: PTH111 - that of `Path` is an error where the user has no home
+    named = os.environ.get("PGPASSFILE") or os.path.expanduser("~/.pgpass")  # noqa: PTH111 - `Path.expanduser` is an error where the user has no home
     try:
         lines = Path(named).read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -328,7 +328,7 @@ BOUND_TO_TIME = (
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A replay whose output differs from that of the steps, first in this collection: the updates that only one of both has."""
+    """A replay whose output differs from the steps' output, first in this collection: the updates that only one of both has."""
 
     replay: str
     collection: str

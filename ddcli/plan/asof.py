@@ -32,7 +32,7 @@ class AsofJoin(BinaryNode):
 
     `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
     equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
-    neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is that of the result. `how`
+    neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is the result's. `how`
     decides whether left records without a partner stay, with nulls; `columns` is as in a join.
     """
 

@@ -464,7 +464,7 @@ def _expressions(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def reached_outputs(spec: Spec, outline: Mapping[str, Any]) -> frozenset[str]:
-    """Return the outputs that an edit of a file may change: those whose text, or that of a collection below them, was another one when the state's plan was made.
+    """Return the outputs that an edit of a file may change: the outputs whose text, or a collection's below them, was another one when the state's plan was made.
 
     All of them, if anything else in the file was, or if an earlier version made the plan.
     """

@@ -216,7 +216,7 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
 
 
 def _paths(bound: BoundPipeline, part: Graph) -> dict[str, str]:
-    """Return the path in the file of each logical node, by fingerprint; a query's nodes have that of the first query that computes them."""
+    """Return the path in the file of each logical node, by fingerprint; a query's nodes have the path of the first query that computes them."""
     found: dict[str, str] = {}
     for node in part.nodes():  # inputs come before their readers
         if node.fingerprint in bound.graph.places:

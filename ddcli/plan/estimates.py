@@ -74,7 +74,7 @@ class PastRows:
         return pairs((new[0], new[1]), before) * self._matched(node, left, right, pairs)
 
     def _matched(self, node: str, left: str, right: str, pairs: Callable[[Pair, Pair], float]) -> float:
-        """Return the share of pairs that matched in earlier runs; without one, that of one partner on the smaller side for each row, before any filter."""
+        """Return the share of pairs that matched in earlier runs; without one, the share with one partner on the smaller side for each row, before any filter."""
         matched = met = 0.0
         for run in self.earlier:
             if node in run.rows:

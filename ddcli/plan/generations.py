@@ -471,7 +471,7 @@ def narrowed(graph: PhysicalGraph) -> PhysicalGraph:
 def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) -> dict[str, Node]:
     """Return outputs in which each node is replaced by the one that `other` returns for its fingerprint, if it returns one.
 
-    The others keep their identity if the replacements have that of the nodes that they replace.
+    The others keep their identity if the replacements have the identity of the nodes that they replace.
     """
     done: dict[str, Node] = {}
     for node in Graph(outputs).nodes():

@@ -11,7 +11,7 @@ change, only columns change that have it as a source or an influence.
 Tags follow sources alone: a column has the tags of the columns that its values are made of.
 
 Some columns partition a dataflow: the records that rows of inputs lead to depend on no row with other values there. So these rows can be taken back, at all times, by computing the graph over the rows of their partitions alone, with and without them: the difference
-in each arrangement and each output is the same as that of all rows. That is exact because operators over groups depend on the records of a
+in each arrangement and each output is the same as if all rows were computed. That is exact because operators over groups depend on the records of a
 group alone, and each group lies in one partition.
 """
 

@@ -342,7 +342,7 @@ class SignedSum(Node):
         return replace(self, inputs=tuple(lowering.exactly(child, schema) for child in self.inputs), schema=schema)
 
     def partition(self, times: int) -> Partition:
-        """Return that of all inputs: equal records may come of different ones, so these must lie in shards by the same columns."""
+        """Return the partition that all inputs share: equal records may come from different inputs, so these must be in shards by the same columns."""
         first, *others = [child.partition(times) for child in self.inputs]
         return first if all(other == first for other in others) else None
 

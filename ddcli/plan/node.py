@@ -157,7 +157,7 @@ class Writer(Protocol):
 @dataclass_transform(frozen_default=True, eq_default=False)
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator over collections. `schema` is that of its result. Its subclasses are made dataclasses like this one."""
+    """An operator over collections. `schema` is its result's. Its subclasses are made dataclasses like this one."""
 
     inputs: tuple[Node, ...]
     schema: Schema

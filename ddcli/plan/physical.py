@@ -144,7 +144,7 @@ class Pick(Linear):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identity: that of the scan."""
+        """The scan's identity."""
         return self.scan
 
 
@@ -218,7 +218,7 @@ class KeptArrangement(Arrangement):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identity: that of the arrangement that it stands for."""
+        """The identity of the arrangement that it stands for."""
         return self.identity
 
 

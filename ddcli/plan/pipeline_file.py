@@ -147,7 +147,7 @@ class BoundPipeline:
 class OperatorPlace:
     """The path of an operator in the file, `collections.big.apply[2].join`, its place, and a word for its work.
 
-    All nodes of a file's operator have its place; nodes of a query, and those that several operators share, have that of the first that computes them.
+    All nodes of a file's operator have its place; nodes of a query, and those that several operators share, have the place of the first that computes them.
     """
 
     path: str

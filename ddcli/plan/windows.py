@@ -39,7 +39,7 @@ DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|u
 class Window(Grouped):
     """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in additional columns.
 
-    The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
+    The order is by `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
     multiplicity is negative is no row.
     """
 

@@ -273,7 +273,7 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
 
 
 def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
-    """Return the time of the question: the given one, else the last closed one, or that of a later correction, else the last in the inputs."""
+    """Return the time of the question: the given one, else the last closed one, or a later correction's, else the last in the inputs."""
     if at is not None:
         try:
             (corner,) = parse_until(at, inputs.time).corners()

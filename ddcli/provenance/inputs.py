@@ -161,7 +161,7 @@ class Restrictions:
             return self._results.returned(node, values, column)
         if isinstance(
             node, logical.Upsert | logical.Snapshots
-        ):  # each record is that of one row, not of all rows with its key
+        ):  # each record is one row's, not of all rows with its key
             return self._values(node.inputs[0], values, column)
         if isinstance(node, logical.SignedSum):
             parts = [self._values(child, values, column) for child in node.inputs]

@@ -242,7 +242,7 @@ def verify_arrangements(
 
 
 def uncompared(compared: Container[str], why: str, request: Request, manifest: Manifest) -> dict[str, str]:
-    """Return the reasons why the other arrangements of a state are not compared, by the operators that keep them; `why` is that of most."""
+    """Return the reasons why the other arrangements of a state are not compared, by the operators that keep them; `why` is the reason of most."""
     left = [identity for identity in manifest.arrangements if identity not in compared]
     returned = remembered(_nodes(request, manifest)) if left else {}
     reasons = {}

@@ -55,7 +55,7 @@ ROW = "\0row"
 def in_reach(node: windows.Window, group: Contents, values: Mapping[str, Any]) -> tuple[Numbers, int]:
     """Return the numbers of a partition's records, the nearest to the one with these `values` first, and how many of these can affect it.
 
-    The order is that of the window: a number of rows is one of rows of multiplicity 1. Of a frame by values or groups of peers, all rows
+    The order is the window's: a number of rows is one of rows of multiplicity 1. Of a frame by values or groups of peers, all rows
     between its bounds can, those that it excludes, too.
     """
     if not len(group):

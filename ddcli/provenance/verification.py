@@ -106,7 +106,7 @@ class TableProof:
 
     place: str
     differing: pl.DataFrame
-    """Records with the column COUNT: the multiplicity by the log less that in the table."""
+    """Records with the column COUNT: the multiplicity by the log less the table's."""
     others: int
     """The number of further rows of the table that are like no record of the log."""
     fault: str | None = None

@@ -119,7 +119,7 @@ class Lookup:
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
         """Return the records with these values; the last column is their multiplicity.
 
-        They are as of the newest commit, or of an earlier time `as_of` that the state still distinguishes. The cost is that of
+        They are as of the newest commit, or of an earlier time `as_of` that the state still distinguishes. It costs as much as
         reading the parts of files that can have the key, whatever the size of the state.
         """
         for name in key:
@@ -421,7 +421,7 @@ def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
 
 
 def _is_timed(node: Node) -> bool:
-    """Return whether an operator's result depends on the times of its input; for a loop, whether that of one in its body does."""
+    """Return whether an operator's result depends on the times of its input; for a loop, whether the result of an operator in its body does."""
     if isinstance(node, loops.Leave):
         return any(isinstance(each, TIMED) and each.free for each in Graph({"": node}).nodes())
     return isinstance(node, TIMED)

@@ -106,7 +106,7 @@ class NamedFiles:
 
 
 def named_files(text: Text, dialect: Dialect | None = None) -> NamedFiles:
-    """Return a request whose inputs are the files of a query, named by their paths; each of their rows is a record. `dialect` is that of CSV.
+    """Return a request whose inputs are the files of a query, named by their paths; each of their rows is a record. `dialect` is for CSV.
 
     The request's state is never read. Raises UsageError for a table without quotes, which can't be a file.
     """
@@ -292,7 +292,7 @@ class _Statement:
             self.request, self.bound.time, self.inputs.ready.found, manifest, largest_seen(manifest, readers)
         )
         if upper is None:
-            # No row anywhere: it is now by the clock of arrivals, and by that of events any time.
+            # No row anywhere: it is now by the clock of arrivals, and any time by the clock of events.
             at = (self.request.clock.now,) if self.request.clock.arrival else tuple(0 for _ in self.kinds)
             return at, at
         corners = upper.corners() if upper else ((BEYOND,) * len(self.kinds),)

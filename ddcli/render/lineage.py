@@ -43,7 +43,7 @@ class ColumnLineage(NamedTuple):
 
 
 class LineageReport(NamedTuple):
-    """The lineage of columns, each with that of its pipeline's name; of inputs' columns, of all that these reach, and only in terms of them."""
+    """The lineage of columns, each with its pipeline's name; of inputs' columns, of all that these reach, and only in terms of them."""
 
     columns: list[ColumnLineage]
     alone: bool

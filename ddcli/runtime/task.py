@@ -97,7 +97,7 @@ class Job:
     cut: Sizes
     interval: Interval
     upper: Frontier
-    """The frontier that arrangements are written as of: that of the interval, if the run closes its times."""
+    """The frontier that arrangements are written as of: the interval's, if the run closes its times."""
     time: Schema
     taken: Mapping[str, Feed]
     facts: Mapping[str, InputFacts]

@@ -360,7 +360,7 @@ class OutputWriter:
         write_progress(self._commit, directory, self.upper, self.reopenings, horizon, order, log, tags)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
-        """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
+        """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is the last manifest's entry."""
         self._finish(name)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         if known and known.schema != schema:
@@ -513,7 +513,7 @@ class OutputWriter:
         written = self._commit.add_output(path, data)
         return replace(
             like,
-            name=like.name or path.name,  # that of a folder's file has the folder's
+            name=like.name or path.name,  # the name of a folder's file has the folder's
             rows=rows.height,
             size=written.size,
             checksum=written.checksum,

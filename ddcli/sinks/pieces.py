@@ -52,7 +52,7 @@ class PieceFile:
 
 @frozen
 class Piece:
-    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs, `removed` that of the negative ones, as a positive number, `number` that of their hashes."""
+    """The updates of an output that a task has made: in files, in frames' bytes, or, in a dry run, only counted. `total` is the sum of their diffs, `removed` the sum of the negative ones, as a positive number, `number` that of their hashes."""
 
     name: str
     rows: int
@@ -216,5 +216,5 @@ def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) ->
 
 
 def frame_of(parts: Iterable[bytes]) -> pl.DataFrame:
-    """Return the rows of some frames' bytes, in an order that doesn't depend on that of the parts: the same run writes the same file."""
+    """Return the rows of some frames' bytes, in an order that doesn't depend on the order of the parts: the same run writes the same file."""
     return pl.concat([pl.read_ipc(io.BytesIO(part)) for part in sorted(parts)])

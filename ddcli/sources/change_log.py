@@ -74,7 +74,7 @@ def read_log(
     diff: str = DIFF,
     columns: Schema | None = None,
 ) -> pl.DataFrame:
-    """Return the updates of a change log, with a column for the diff, in order: as of a time in that of its query, else of its columns.
+    """Return the updates of a change log, with a column for the diff, in order: as of a time in the order of its query, else of its columns.
 
     With `as_of` (a time, or "latest") the collection then: each record once, with its multiplicity as diff. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a

@@ -75,7 +75,7 @@ def format_of(given: InputSpec) -> Format:
 def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
     """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
 
-    A single time is called `time`, the coordinates of a product as in the inputs; where there is no input, it is that of arrivals.
+    A single time is called `time`, the coordinates of a product as in the inputs; where there is no input, it is the time of arrivals.
     """
     if not schemas:
         return {TIME: ARRIVAL_TIME}

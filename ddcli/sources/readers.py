@@ -287,7 +287,7 @@ def _refuse_gone(name: str, listing: Listing) -> None:
 
 
 def _refuse_other_names(given: InputSpec, listing: Listing, entry: InputEntry) -> None:
-    """Raise InputError if files that were read would have other rows by the names that their columns have now: in JSON a missing name is null, elsewhere that of an optional column.
+    """Raise InputError if files that were read would have other rows by the names that their columns have now: in JSON a missing name is null, elsewhere an optional column.
 
     Files of other kinds are refused without a column, so those that were read had it.
     """
@@ -394,7 +394,7 @@ def refuse_unparsed(readers: Mapping[str, Reader]) -> None:
 def late_upper(
     request: Request, manifest: Manifest, found: dict[str, InputFiles], readers: Mapping[str, Reader]
 ) -> Frontier | None:
-    """Return the frontier of a run that has only late rows: that of the state if they are put aside, the next
+    """Return the frontier of a run that has only late rows: unchanged if they are put aside, the next
     one if they are moved up and no other input's progress holds it back. Rows that can't be read are put aside, too.
     None without such rows.
 

@@ -2,7 +2,7 @@
 
 A commit is the appearance of its file, under a name that states the interval and the batch. Then the progress follows, with the last
 batch of each writer. So a process that dies in between has committed: the next one finds the file, and moves the progress on.
-Until then readers leave such a file out, as that of a run which is not wholly published.
+Until then readers leave such a file out, as they leave out the file of a run which is not wholly published.
 
 The files of a large commit are in a folder, as the tasks have written them. A file system shows a folder at once. In an object store its files appear
 one after the other, so there the commit is a progress that names them: if its process dies, the next one gives the others their names.
@@ -99,7 +99,7 @@ class LogState(NamedTuple):
     """The objects of the last commit that may have to get their names yet, and these."""
 
     def progress(self, after: LogState | None = None) -> bytes:
-        """Return the content of the progress; with the state `after` a commit, that of one whose objects get their names."""
+        """Return the content of the progress; with the state `after` a commit, the progress of a commit whose objects get their names."""
         upper = LEAST if self.upper is None else self.upper
         known = json.loads(progress_bytes(((upper,),))) | {WRITERS: (after or self).writers}
         if after is not None:

@@ -242,7 +242,7 @@ def _value(found: re.Match[str], span: Span, used: dict[str, str | None], *, sec
 
 
 def identities(spec: Spec) -> dict[str, Any]:
-    """Return the digests of collections and of outputs, by name, and that of the `rest`: all else that decides about their contents, with this version of dd. JSON-able."""
+    """Return the digests of collections and of outputs, by name, and the digest of the `rest`: all else that decides about their contents, with this version of dd. JSON-able."""
     rest = replace(spec, path=Path(), collections={}, outputs={}, tests=(), fragments=(), variables=())
     return {
         "collections": {name: _digest(each) for name, each in spec.collections.items()},

@@ -140,7 +140,7 @@ class Bounds:
 class Budget:
     """Bounds of a whole run, of each operator, and of each operator of some collections, in place of those for all.
 
-    The class of work of a `run` is that of each of its operators.
+    The class of work of a `run` holds for each of its operators.
     """
 
     run: Bounds
@@ -188,7 +188,7 @@ class Measure:
 
 @frozen
 class CheckSpec:
-    """A check: `name` is that of its collection of violations and of their log, `title` the one that people gave it.
+    """A check: `name` is the name of its collection of violations and of their log, `title` the one that people gave it.
 
     A check with `measures` has no violations as records: its collection has one record with the aggregates. `place` is its path in the file, `span` the word of its kind.
     """
@@ -454,7 +454,7 @@ class Spec:
 
     `path` is the file; the paths inside are relative to its directory. `history` is the distance behind the frontier within which arrangements
     keep times apart: a number, a duration, or `all`. Under the clock `arrival` each row has the time of the run that takes it in, under the clock `event` that
-    of its time column. `timezone` is that of timestamps with a zone. `fragments` are the files that it includes and `variables` its variables, each with a digest of its content. `shards` is the number of parts into which new arrangements are cut.
+    of its time column. `timezone` is the zone of timestamps with one. `fragments` are the files that it includes and `variables` its variables, each with a digest of its content. `shards` is the number of parts into which new arrangements are cut.
     """
 
     name: Text

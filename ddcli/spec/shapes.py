@@ -100,7 +100,7 @@ def describe(node: Node) -> str:
 
 
 def span_of(node: Node, place: NodePlace) -> Span:
-    """Return the span to point at for a node: for an empty node, that of the word that leads to it."""
+    """Return the span to point at for a node: for an empty node, the span of the word that leads to it."""
     empty = isinstance(node, Scalar) and not node.text.value
     return place.word.span if empty else node.span
 

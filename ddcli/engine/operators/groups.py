@@ -8,7 +8,7 @@ to accumulated counts,
     delta(t) = f(count at t) - accumulated output at t
 
 In totally ordered time the output before the batch is f of the counts before it, so no output need be kept. Otherwise
-it is not: at an interesting time that the last step only announced, the output is still that of earlier times.
+it is not: at an interesting time that the last step only announced, the output is still as at earlier times.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class HalfJoin(RowLookup):
     """Updates joined with the rows that they find; `take` is as in `Join`.
 
     A join of n collections is the sum of n chains of these: the updates of each meet the others one after the other, those that come before it
-    with the step's updates and those that come after it without, so that each combination is found in one chain only, that of the last of its new rows.
+    with the step's updates and those that come after it without, so that each combination is found in one chain only, the chain of its last new row.
     """
 
     def __init__(

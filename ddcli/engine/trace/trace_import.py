@@ -248,7 +248,7 @@ def within(trace: object, low: Lanes, high: Lanes, nk: int) -> Nearby:
 
 
 def _before(one: Lanes, other: Lanes) -> NDArray[np.bool_]:
-    """Return for each pair of rows whether the one of the first matrix is before that of the second."""
+    """Return for each pair of rows whether the first matrix's row is before the second's."""
     less, same = np.zeros(len(one), np.bool_), np.ones(len(one), np.bool_)
     for lane in range(one.shape[1]):
         less |= same & (one[:, lane] < other[:, lane])

@@ -119,7 +119,7 @@ def _chain(node: exp.Expr, reader: RowExpressions) -> _Chain | None:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Functions of the present time, the innermost first. `base` is its kind, `kind` that of the result: a `date`, a `local` timestamp that is the beginning of a day plus an exact length, or an `instant`."""
+    """Functions of the present time, the innermost first. `base` is its kind, `kind` the result's: a `date`, a `local` timestamp that is the beginning of a day plus an exact length, or an `instant`."""
 
     base: str
     kind: str

@@ -292,7 +292,7 @@ class StoredBatch:
         return matrix
 
     def _check_secret(self) -> None:
-        """Refuse a batch whose order is not that of the pool's lanes: lookups in it would fail."""
+        """Refuse a batch that is not in the order of the pool's lanes: lookups in it would fail."""
         if self.layout.hashed and self.file.index.mark != self.pool.mark:
             raise StateError("the batch was written under another secret", place=str(self.path), hint=RESTORE)
 

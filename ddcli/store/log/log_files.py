@@ -245,7 +245,7 @@ class LogFiles:
         return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
 
     def scan(self, order: Iterable[int] | None = None, *, checked: bool = False) -> pl.LazyFrame:
-        """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names).
+        """Return the rows of all files as `scans` does, one file after the other in this order (None: by name).
 
         Of a file in the listing's `limits` only so many rows, the first. If it was `checked` that no time and no diff is null, none is looked for.
         """

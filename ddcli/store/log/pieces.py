@@ -3,7 +3,7 @@
 The times of a file show which of its rows are before a frontier, and which are at or after it.
 
 Where rows are whole tables, only the newest of the tables that arrive together counts. Without an order each file is a table, or all files of a directory below the input's are one; the
-last by name is the newest. With an order, the rows of its greatest value are the newest table, and a table whose order is less than that of an earlier arrival is ignored.
+last by name is the newest. With an order, the rows of its greatest value are the newest table, and a table whose order is less than an earlier arrival's is ignored.
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ def by_name(files: Sequence[InputFile]) -> NewestTables:
 
 
 def by_order(files: Sequence[InputFile], greatest: Callable[[int], int | None], known: Newest | None) -> NewestTables:
-    """Return the newest of the tables that arrived at each time, by the greatest order of each file; `known` is that of before."""
+    """Return the newest of the tables that arrived at each time, by the greatest order of each file; `known` are the ones from before."""
     kept: dict[int, int | None] = {}
     times = []
     arrived = sorted(_arrived(files).items())

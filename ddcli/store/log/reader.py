@@ -296,7 +296,7 @@ class LogReader(LogFiles):
         return pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
 
     def where(self, condition: RowCondition, most: int) -> Iterator[tuple[InputFile, list[int]]]:
-        """Yield each file to read, with the numbers of its rows for which a condition holds, also of those that can't be read as a whole.
+        """Yield each file to read, with the numbers of the rows that match a condition, also of those that can't be read as a whole.
 
         At most `most` rows are read at once, of files that are alike together.
         """
@@ -369,7 +369,7 @@ class LogReader(LogFiles):
         return by_order(files, self._greatest_order, self._known_newest) if ordered else by_name(files)
 
     def _greatest_order(self, at: int) -> int | None:
-        """Return the greatest order of a file's rows; for a file without rows that of its path, None if that has none."""
+        """Return the greatest order of a file's rows; for a file without rows its path's, None if the path has none."""
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
         passed = self._numbers(at, self.without) if self.without is not None else ()
         if len(passed) == rows:
@@ -385,7 +385,7 @@ class LogReader(LogFiles):
         return max(greatest)
 
     def _arrived(self, piece: FilePiece) -> pl.Series | int | None:
-        """Return the order that decides which of a piece's rows is the newest where times don't: that of arrival, or of their table."""
+        """Return the order that decides which of a piece's rows is the newest where times don't: the order of arrival, or of their table."""
         if self.tables is not None:
             return self.tables.files[piece.files[0]]
         if ARRIVAL not in self.log.time or not self.log.key:

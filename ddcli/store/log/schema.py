@@ -66,7 +66,7 @@ class PinnedColumns:
     file: str
     known: bool
     doubts: dict[str, str] = field(default_factory=dict)
-    """Doubts about the columns that were found, by name; an empty one is that of columns without a name."""
+    """Doubts about the columns that were found, by name; an empty name is for columns without one."""
     optional: tuple[str, ...] = ()
     news: tuple[str, ...] = ()
     """The changes that new files make, for people."""

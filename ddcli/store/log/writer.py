@@ -132,7 +132,7 @@ def again(reopenings: int) -> str:
 
 
 def is_plain(name: str, suffix: str) -> bool:
-    """Return whether a file's name is that of a run's commit, to which `again` has added this suffix."""
+    """Return whether a file has the name of a run's commit, to which `again` has added this suffix."""
     match = NAME.fullmatch(name)
     return match is not None and name == f"{UPDATES}{match[1]}-{match[2]}{suffix}.parquet"
 

@@ -108,7 +108,7 @@ def _commit(actions: list[dict[str, dict[str, Any]]], version: int, *, partition
 
 def _file(action: dict[str, Any], *, partitioned: bool) -> DataFile:
     partition = action.get("partitionValues")
-    if partition is None and partitioned:  # that of a removed file need not be there
+    if partition is None and partitioned:  # a removed file need not have one
         raise UnknownChange
     partition = partition or {}
     vector = action.get("deletionVector")

@@ -88,7 +88,7 @@ class DuckLakeSource(TableSource):
 
     def __init__(self, uri: str, file: Path, table: str) -> None:
         self.place, self._base = place_of(uri) if uri.startswith("postgres") else uri, file.parent
-        # In other catalogues than its own DuckDB keeps structs as text in another form than that of its casts.
+        # In other catalogues than its own DuckDB keeps structs as text in another form than its casts make.
         self._literal = not uri.startswith("duckdb")
         with open_catalogue(uri, file) as ask:
             facts = checked_facts(ask, self.place)
@@ -418,7 +418,7 @@ def find_table(ask: Ask, schema: str, name: str) -> tuple[Any, ...] | None:
 
 
 def within(folder: str, paths: Sequence[Any]) -> str:
-    """Return the folder of a table: `paths` are that of its schema and whether it is relative, then the table's own."""
+    """Return the folder of a table: `paths` are its schema's path and whether it is relative, then the same of the table."""
     for part, relative in zip(paths[::2], paths[1::2], strict=True):
         folder = f"{folder.rstrip('/')}/{part}" if relative else str(part)
     return folder.rstrip("/")

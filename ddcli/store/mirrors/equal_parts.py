@@ -107,7 +107,7 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
         for column in map(group.column, range(min(group.num_columns, FIRST))):
             known = column.statistics
             if known is not None and known.has_min_max:
-                # As the file has them: that of other values takes a package (pandas, for moments with a zone), and fails for some days.
+                # As the file has them: other values take a package (pandas, for moments with a zone), and fails for some days.
                 least[column.path_in_schema], largest[column.path_in_schema] = known.min_raw, known.max_raw
         # An object is fetched whole, so that it is one piece.
         if found and (found[-1].rows < PIECE or not fs(path).is_local):

@@ -123,7 +123,7 @@ class IcebergSource(TableSource):
         return end, self._updates(mark.tip, steps)
 
     def _since(self, mark: MirrorCursor, *, stepwise: bool) -> list[Snapshot]:
-        """Return the snapshots after that of a mark, oldest first; only the newest for a table that was rolled back."""
+        """Return the snapshots after a cursor's, oldest first; only the newest for a table that was rolled back."""
         known = {_id(each): each for each in self._table.metadata.snapshots}
         if mark.tip and mark.tip not in known:
             raise UnknownChange

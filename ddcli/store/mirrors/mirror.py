@@ -61,7 +61,7 @@ class MirrorCursor:
     committed: int
     columns: dict[str, str]
     tip: str = ""
-    """The text that distinguishes the log's end at this version from that of another table, or of another past of this one; empty: none."""
+    """The text that distinguishes the log's end at this version from another table's end, or from another past of this one; empty: none."""
     number: int = 0
     files: tuple[str, ...] = ()
     instead_of: int = 0

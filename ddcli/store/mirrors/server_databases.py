@@ -363,7 +363,7 @@ def connected(uri: str) -> Iterator[Any]:
 
     parts, options = _parts(uri)
     limit = longest_silence()
-    own = Path(os.path.expanduser("~/.my.cnf"))  # noqa: PTH111 - that of `Path` is an error where the user has no home
+    own = Path(os.path.expanduser("~/.my.cnf"))  # noqa: PTH111 - `Path.expanduser` is an error where the user has no home
     opened = connect(
         user=unquote(parts.username or "") or None,
         password=os.environ.get("MYSQL_PWD", ""),

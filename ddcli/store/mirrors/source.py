@@ -81,7 +81,7 @@ class TableSource(ABC):
         return self.tip == mark.tip and now == mark.columns
 
     def _rolled_back(self, mark: MirrorCursor) -> InputError:
-        """Return the error for a table whose version is before that of a mark, where each version counts."""
+        """Return the error for a table whose version is before a cursor's, where each version counts."""
         problem = f"the table was rolled back to version {self.version}, and earlier runs have read {mark.version}"
         return InputError(
             problem, place=self.place, hint=f"under `clock: arrival` that is a change as any other; {BEGIN}"
@@ -108,7 +108,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def _tip(self, version: int) -> str:
-        """Return the text that distinguishes a version from that of another table, or of another past of this one."""
+        """Return the text that distinguishes a version from another table's, or from another past of this one."""
 
     @abstractmethod
     def _committed_now(self, least: int) -> int:

@@ -209,7 +209,7 @@ class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
 
     `declared` are the types of text's columns, `partitions` the columns in files' paths, `nested`: fields of structs are columns too,
-    `dialect` is that of CSV, `former` the other names that files may have for columns, `absent` those that a file may lack.
+    `dialect` is for CSV, `former` the other names that files may have for columns, `absent` those that a file may lack.
     """
 
     declared: Schema | None

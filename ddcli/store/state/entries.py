@@ -175,7 +175,7 @@ class InputFile:
 class ReplacedFile:
     """A file of an input as it was before a run replaced or withdrew it: its rows count before the time `until`.
 
-    `path` is that of the file that has its place now; `commit` is the number of the run's.
+    `path` is the path of the file that has its place now; `commit` is the number of the run's.
     """
 
     path: str

@@ -2,7 +2,7 @@
 
 So two numbers answer whether a log adds up to what was committed, and whether a copy of a state and its outputs has the same contents. A record of an output is hashed by the names and lanes of its
 columns without nulls: the order of columns, and columns that are null in all records, don't matter. Times don't either: a log whose past is summed up keeps its fingerprint. A row of an
-arrangement is hashed by its lanes: the fingerprint of what is stored is compared with that of an arrangement built anew.
+arrangement is hashed by its lanes: the fingerprint of what is stored is compared with the fingerprint of an arrangement built anew.
 
 The key is the state's secret. Without it nobody can choose other records with the same fingerprint; under another secret the log is hashed anew.
 """

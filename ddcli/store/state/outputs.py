@@ -461,7 +461,7 @@ def tags_from(tree: object) -> Tags:
 TAGS = "dd:tags"
 """The key of columns' tags in the metadata of the files of a log without progress."""
 STATE = "dd:state"
-"""The key of the state's identity there: that of digests."""
+"""The key of the state's identity there, which is the key of digests."""
 
 
 def tags_metadata(tags: Tags, state: str) -> dict[str, str] | None:

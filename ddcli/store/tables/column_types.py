@@ -244,7 +244,7 @@ class FoundColumns:
         return [value.replace(mark, "").replace(sign, ".") for value in values]
 
     def _pair(self, mark: str, found: Sequence[re.Match[str]]) -> tuple[str, str] | None:
-        """Return a mark between thousands and the decimal sign beside it; None for a pair unlike that of other columns."""
+        """Return a mark between thousands and the decimal sign beside it; None for a pair unlike other columns'."""
         signs = {match["sign"] for match in found if match["mark"] == mark and match["sign"]}
         sign = self.options.get("decimal", min(signs, default="," if mark == "." else "."))
         return None if sign == mark or signs - {sign} else (mark, str(sign))

@@ -156,7 +156,7 @@ SAVED = "save the file as UTF-8"
 
 
 def all_utf_8(declared: str) -> str:
-    """Return the hint for a file of UTF-8 whose input declares another encoding, which is that of all its files."""
+    """Return the hint for a file of UTF-8 whose input declares another encoding, which all its files have."""
     return f"if all files are UTF-8, leave out `encoding`; else save this one in {declared}"
 
 

@@ -84,7 +84,7 @@ class Tables:
 
     `declared` are the types of text's columns. `partitions` are the columns that files' directories state, if the file lacks
     them. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` is true where a struct is null.
-    `dialect` is that of CSV. `enveloped`: objects of JSON may be the payload of others, beside a schema.
+    `dialect` is for CSV. `enveloped`: objects of JSON may be the payload of others, beside a schema.
     """
 
     declared: Schema | None = None

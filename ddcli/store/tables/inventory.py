@@ -357,7 +357,7 @@ def _is_copied(path: Path) -> bool:
 def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
     """Return a withdrawn file's entry, with the digest of all its content, if it is still there, unchanged; None if it has other content.
 
-    As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
+    As long as the digest is of a part only, a large file that was written to since it was taken in counts as another.
     """
     if now.size != before.size:
         return None

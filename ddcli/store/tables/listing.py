@@ -246,7 +246,7 @@ class Listing:
         """Return the listing with the notes of earlier runs on the files of the same names: the rows that they put aside, and
         the time at which they took the file in, or the last one of those that it stands for.
 
-        If a state has no such time for a file that was taken in, it is that of the `last` run.
+        If a state has no such time for a file that was taken in, it is the `last` run's.
         """
         before = tuple(before)
         known = {file.key: file for file in before}
@@ -359,7 +359,7 @@ def _changed(path: Path, change: str) -> InputError:
 
 
 def mark_in(root: Path, file: InputFile) -> str:
-    """Return a file's fingerprint: that of an object came with the listing."""
+    """Return a file's fingerprint: an object's came with the listing."""
     return file.fingerprint or fingerprint(root / file.path, file.size)
 
 

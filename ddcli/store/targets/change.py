@@ -426,7 +426,7 @@ class HistoryChange(Change):
         return found.select(*record, FROM, TO, lasting, pl.lit(diff, pl.Int64).alias(DIFF))
 
     def _overlap(self, wrong: pl.DataFrame, at: object, *, negative: bool = False) -> EngineError:
-        """Return the error for a key with two records at one time, or one with a negative multiplicity: that of the first row."""
+        """Return the error for a key with two records at one time, or one with a negative multiplicity: the first row's."""
         key = ", ".join(f"{name} = {value}" for name, value in wrong.select(self.key).row(0, named=True).items())
         if negative:
             return EngineError(

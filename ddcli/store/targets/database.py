@@ -43,7 +43,7 @@ class Database(ABC):
     keeps_keys = True
     """True: a key is one of the table's, so a row may take the place of another."""
     beside = "join"
-    """The join of a table with that of the changes, which makes the database scan the changes."""
+    """The join of a table with the table of changes, which makes the database scan the changes."""
     types: Mapping[str, str] = {}
     """The names of types that have no parameters."""
     scratches = True

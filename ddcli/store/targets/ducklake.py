@@ -292,7 +292,7 @@ def _numbered(field: pa.Field, path: Names, numbers: dict[Names, int]) -> pa.Fie
 
 
 def _write(directory: Path, files: Files, schema: pa.Schema, name: str, rows: pl.DataFrame) -> Any:
-    """Write a file of rows; return its size, that of its footer, and the ranges of its columns."""
+    """Write a file of rows; return its size, its footer's size, and the ranges of its columns."""
     import pyarrow.parquet as pq
 
     data = io.BytesIO()

@@ -159,7 +159,7 @@ class Target(ABC):
     def difference(self, change: Change) -> tuple[Lanes, int]:
         """Return the difference of the table to the contents of a whole log, for which `change` stands, and change nothing.
 
-        The rows are `[data | diff]`: the multiplicity by the log less that in the table. The number is that of further rows of the table that are like no record of the log.
+        The rows are `[data | diff]`: the multiplicity by the log less the table's. The number counts further rows of the table, which are like no record of the log.
         """
 
     def left(self) -> dict[str, Any]:
