@@ -1,0 +1,524 @@
+"""The steps of random histories: what a person does to files, pipeline and state, and what the commands must answer then."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import traceback
+from collections import Counter
+
+import duckdb
+
+from tests.histories.history import (
+    Source,
+    WrongError,
+    clean,
+    record,
+    texted,
+)
+from tests.histories.inputs import Column, Entry, Input, RefusedError
+from tests.histories.questions import Questions, in_text
+from tests.judge.sizes import cut, few
+from tests.spark.support import Here, started
+
+
+class Driver(Questions):
+    """A history, with its steps."""
+
+    @contextlib.contextmanager
+    def sizes(self):
+        """Have runs of some histories go the ways of large data: out of core, in many parts, or as tasks; and all tasks done here."""
+        seed, way = self.chance.randrange(1 << 32), self.chance.random()
+        self.note("way", way)
+        with contextlib.ExitStack() as stack:
+            if way < 0.3:
+                stack.enter_context(cut(self.options.get("shards", 1), seed))
+            elif way < 0.5:
+                stack.enter_context(few(self.chance.choice([0, 5])))
+            stack.enter_context(started(Here(seed)))
+            yield
+
+    def step(self):
+        steps = [
+            *[self.add] * 5,
+            *[self.change] * 4,
+            self.remove,
+            self.remove,
+            self.come_back,
+            self.come_back,
+            self.touch,
+            self.rename,
+        ]
+        steps += [
+            self.retract,
+            self.retract,
+            *[self.edit] * 4,
+            self.refresh,
+            self.compact,
+            self.reshard,
+            self.reopen,
+            self.ask,
+            self.ask,
+            self.verify,
+        ]
+        steps += [
+            self.why,
+            self.diff,
+            self.dry,
+            self.log_commands,
+            self.branch,
+            self.forget,
+            self.sum_up,
+            self.bisect,
+            self.list_inputs,
+            self.feed,
+        ]
+        step = self.chance.choice(steps)
+        self.note("-", step.__name__)
+        step()
+
+    def files(self, where=lambda _each: True, of="disk"):
+        return [(each, name) for each in self.inputs if not each.tables and where(each) for name in getattr(each, of)]
+
+    def settle(self):
+        """Run; where that is refused, put right what is refused, as the documentation offers, and run again."""
+        for _ in range(4):
+            if self.predicted() is not None:
+                return self.run(*self.chance.choice([(), (), (), ("-w", 1), ("-w", 2), ("--engine", "spark")]))
+            if self.run() is not None:
+                raise WrongError("a run was not refused")
+            self.put_right()
+        raise AssertionError("the driver could not put the inputs right")
+
+    def put_right(self):
+        for each in self.inputs:
+            if each.tables:
+                continue
+            for name, entry in [*each.read.items()]:
+                if each.changed == "replace" and (name in each.disk or each.missing != "retract"):
+                    continue
+                now = each.disk.get(name)
+                if now is None or now.version != entry.content.version:
+                    self.restore(each, name, entry.content)
+            for name, content in [*each.disk.items()]:
+                if name not in each.read:
+                    try:
+                        if each.time:
+                            each.check_late(name, content, self.upper)
+                    except RefusedError:
+                        self.note("remove", name)
+                        each.remove(name)
+
+    def restore(self, each, name, content):
+        version = each.versions
+        each.write(name, [dict(row) for row in content.rows])
+        each.versions = version
+        each.disk[name] = content
+        each.gone.pop(name, None)
+        self.note("restore", f"{each.name}/{name}")
+
+    def add(self):
+        for _ in range(self.chance.randint(1, 3)):
+            self.supply(self.chance.choice(self.inputs))
+        self.settle()
+
+    def change(self):
+        """Change some files: rows go, others come."""
+        found = self.files()
+        for each, name in self.chance.sample(found, min(len(found), self.chance.choice([1, 1, 2]))):
+            self.rewrite(each, name)
+        if self.chance.random() < 0.3:
+            self.supply(self.chance.choice(self.inputs))
+        self.settle()
+
+    def rewrite(self, each, name):
+        rows = [dict(row) for row in each.disk[name].rows]
+        kept = [row for row in rows if self.chance.random() < 0.6]
+        late = each.changed == "replace" and name in each.read
+        more = self.rows_for(each, self.chance.randint(0, 3), late=late)
+        if each.format == "snapshots" or each.time:
+            marks = {(*(row[k] for k in each.key), row.get("t")) for row in kept}
+            more = [row for row in more if not each.key or (*(row[k] for k in each.key), row.get("t")) not in marks]
+        if kept + more:
+            each.write(name, kept + more)
+            self.note("rewrite", f"{each.name}/{name}", kept + more)
+
+    def remove(self):
+        found = self.files()
+        for each, name in self.chance.sample(found, min(len(found), self.chance.choice([1, 1, 2]))):
+            each.remove(name)
+            self.note("remove", f"{each.name}/{name}")
+        self.settle()
+
+    def come_back(self):
+        """Have a file come back that was gone, as it was or with other rows."""
+        found = self.files(of="gone")
+        if found:
+            each, name = self.chance.choice(found)
+            if name in each.disk:
+                return
+            content = each.gone[name]
+            if self.clock == "event" and name not in each.read:
+                return
+            self.restore(each, name, content)
+            if self.chance.random() < 0.5:
+                self.rewrite(each, name)
+        self.settle()
+
+    def touch(self):
+        found = self.files()
+        if found:
+            each, name = self.chance.choice(found)
+            self.restore(each, name, each.disk[name])
+        self.settle()
+
+    def rename(self):
+        found = self.files(
+            lambda each: (
+                each.format in ("append", "updates") and (each.changed == "replace" or each.missing == "retract")
+            ),
+            of="read",
+        )
+        found = [(each, name) for each, name in found if name in each.disk and name not in each.withdrawn]
+        if found:
+            each, name = self.chance.choice(found)
+            other = f"r{self.chance.randrange(100)}.{name.rpartition('.')[2]}"
+            if other not in each.disk and other not in each.read and other not in each.withdrawn:
+                each.rename(name, other)
+                self.note("rename", f"{each.name}/{name}", other)
+        self.settle()
+
+    def retract(self):
+        """Withdraw files, or those that are missing."""
+        if self.predicted() is None:
+            return self.settle()
+        if self.chance.random() < 0.3:
+            lost = [(each, name) for each, name in self.files(of="read") if name not in each.disk]
+            lost = [
+                (each, name)
+                for each, name in lost
+                if all(content.version != each.read[name].content.version for content in each.disk.values())
+            ]
+            self.run("--missing", command="retract", retract=lost)
+            return None
+        found = [
+            (each, name) for each, name in self.files(of="read")
+            if name not in each.disk or each.disk[name].version == each.read[name].content.version
+        ]  # fmt: skip
+        if found:
+            chosen = self.chance.sample(found, min(len(found), self.chance.choice([1, 1, 2])))
+            self.run(*(f"{each.name}/{name}" for each, name in chosen), command="retract", retract=chosen)
+            if self.chance.random() < 0.5:
+                each, name = chosen[0]
+                if name in each.disk:
+                    self.rewrite(each, name)
+                self.settle()
+        return None
+
+    def edit(self):
+        """Edit the pipeline, look at the effect, and apply it."""
+        self.settle()
+        before = self.collections, self.outputs, copy.deepcopy(self.present)
+        old = {name: spec["from"] for name, spec in self.outputs.items()}
+        columns = {each.name: {(c.name, c.kind) for c in each.columns} for each in self.known()}
+        if not self.draw_edit():
+            self.collections, self.outputs, _ = before
+            return
+        self.write_pipeline()
+        now = {each.name: {(c.name, c.kind) for c in each.columns} for each in self.known()}
+        shaped = [
+            name for name, spec in self.outputs.items()
+            if name in old and spec["path"] == before[1][name]["path"] and columns[old[name]] != now[spec["from"]]
+        ]  # fmt: skip
+        effect = self.expected()
+        if self.chance.random() < 0.6 and not any(each.tables for each in self.inputs):
+            self.against(before, effect)
+        if self.chance.random() < 0.3:
+            code, _, _ = self.dd("run", "p.yaml", "-o", "json", codes=(0, 4))
+            if code:
+                self.check_kept(before)
+        extra = [word for name in shaped for word in ("--rewrite", name)]
+        if shaped:
+            self.past = [(at, {name: past[name] for name in past if name not in shaped}) for at, past in self.past]
+        moved = {
+            name
+            for name, spec in self.outputs.items()
+            if name not in before[1] or spec["path"] != before[1][name]["path"]
+        }
+        self.past = [
+            (at, {name: past[name] for name in past if name not in moved and name in self.outputs})
+            for at, past in self.past
+        ]
+        self.run("--apply", *extra)
+
+    def check_kept(self, before):
+        """See that a refused edit left the outputs as they are."""
+        now = self.collections, self.outputs
+        self.collections, self.outputs, _ = before
+        self.judge("an edit that is not applied")
+        self.collections, self.outputs = now
+
+    def draw_edit(self):
+        """Edit the collections or the outputs; return whether that was possible."""
+        chance = self.chance
+        what = chance.choice(["collection", "collection", "collection", "column", "output", "path", "drop", "new"])
+        if what in ("collection", "column"):
+            at = chance.randrange(len(self.collections))
+            old, below = self.collections[at], [*self.collections[:at]]
+            known = [Source(each.name, each.seen()) for each in self.inputs] + below
+            for _ in range(10):
+                made = self.edited(old, known) if what == "collection" else self.widened(old)
+                if made and self.accepts_at(at, made):
+                    self.collections = [*below, made, *self.collections[at + 1 :]]
+                    return True
+            return False
+        if what == "new":
+            made = self.writer.collection(self.writer.name("n"), self.known())
+            if not self.accepts(made):
+                return False
+            self.collections = [*self.collections, made]
+            self.outputs = {**self.outputs, f"o_{made.name}": {"path": f"out/{made.name}/", "from": made.name}}
+            return True
+        if what == "output":
+            free = [each.name for each in self.known() if f"o_{each.name}" not in self.outputs]
+            if not free:
+                return False
+            name = chance.choice(free)
+            path = f"out/{name}-{self.writer.name('again')}/"
+            self.outputs = {**self.outputs, f"o_{name}": {"path": path, "from": name}}
+            return True
+        name = chance.choice([*self.outputs])
+        if what == "path":
+            self.outputs = {**self.outputs, name: {**self.outputs[name], "path": f"out/{self.writer.name('moved')}/"}}
+            return True
+        if len(self.outputs) < 2:
+            return False
+        self.outputs = {each: spec for each, spec in self.outputs.items() if each != name}
+        return True
+
+    def accepts_at(self, at, made):
+        """Return whether all collections above still stand when one is another."""
+        before = self.collections
+        try:
+            self.collections = [*before[:at], made, *before[at + 1 :]]
+            self.answers(sample=True)
+        except duckdb.Error:
+            return False
+        else:
+            text = self.text(
+                self.collections, {"probe": {"path": "probe/", "from": self.collections[-1].name}}, name="probe"
+            )
+            outputs = {
+                f"probe_{name}": {"path": f"probe/{name}/", "from": spec["from"]} for name, spec in self.outputs.items()
+            }
+            text = self.text(self.collections, outputs, name="probe")
+            (self.folder / "probe.yaml").write_text(text)
+            code, _, err = self.quietly("check", "probe.yaml")
+            (self.folder / "probe.yaml").unlink()
+            if code:
+                self.refusals[err[:3000]] += 1
+            return code == 0
+        finally:
+            self.collections = before
+
+    def edited(self, old, known):
+        """Return a collection with a filter more, or another one with the name."""
+        chance = self.chance
+        if chance.random() < 0.6:
+            condition = self.writer.condition(old.columns)
+            spec = {**old.spec, "apply": [*old.spec.get("apply", []), {"filter": condition}]}
+            return type(old)(old.name, spec, f"select * from ({old.sql}) where {condition}", old.columns)
+        return self.writer.collection(old.name, known)
+
+    def widened(self, old):
+        made, kind = self.writer.expression(old.columns)
+        name = self.writer.name("x")
+        spec = {**old.spec, "apply": [*old.spec.get("apply", []), {"extend": {name: made}}]}
+        return type(old)(
+            old.name, spec, f"select *, {made} as {name} from ({old.sql})", [*old.columns, Column(name, kind, True)]
+        )
+
+    def against(self, before, effect):
+        """Compare `dd diff --against` with the difference of what DuckDB computes from both files."""
+        both = [name for name in self.outputs if name in before[1]]
+        code, out, err = self.dd("diff", "--against", ".dd/p", "p.yaml", "-o", "json", "--limit", 1000, codes=(0, 1, 2))
+        if code == 2 and "no common column" in err:
+            return
+        report = json.loads(out)
+        differing = [name for name in both if clean(effect[name]) != clean(before[2][name])]
+        if differing and code == 0:
+            raise WrongError(f"dd diff --against sees no difference, but {differing} differ")
+        for name in both:
+            found = report["outputs"].get(name)
+            old, new = before[2][name], effect[name]
+            if (
+                found is None
+                or {n for one in [*old, *new] for n, _ in one} != {n for one in old for n, _ in one}
+                or found["columns"]
+            ):
+                continue
+            changes = {"removed": Counter(), "added": Counter()}
+            for change in found["changes"]:
+                changes[change["change"]][record({n: texted(v) for n, v in change["row"].items()})] += change["count"]
+            self.same(f"dd diff --against: {name}: removed", changes["removed"], in_text(old - new))
+            self.same(f"dd diff --against: {name}: added", changes["added"], in_text(new - old))
+
+    def refresh(self):
+        self.settle()
+        self.run("--full-refresh", self.chance.choice(["all", *self.outputs]))
+
+    def compact(self):
+        self.dd("state", "compact", "p.yaml")
+        self.dd("state", "verify", "p.yaml")
+        self.judge("dd state compact")
+
+    def reshard(self):
+        self.dd(
+            "state",
+            "reshard",
+            "p.yaml",
+            "--shards",
+            self.chance.randint(1, 4),
+            codes=(0, 2) if "shards" in self.options else (0,),
+        )
+        self.judge("dd state reshard")
+        self.settle()
+
+    def reopen(self):
+        """Open times again, and close them."""
+        if self.clock == "arrival" or self.predicted() is None:
+            return self.settle()
+        if self.upper < 2:
+            return None
+        since = self.chance.randrange(1, self.upper)
+        self.dd("state", "reopen", "p.yaml", "--from", since)
+        self.upper = since
+        self.past = [(at, past) for at, past in self.past if at < since]
+        self.judge("dd state reopen")
+        self.settle()
+        return None
+
+    def dry(self):
+        """Run without a commit: nothing changes, and the summary says what the next run does."""
+        self.supply(self.chance.choice(self.inputs))
+        if self.predicted() is None:
+            return self.settle()
+        past, upper = [*self.past], self.upper
+        _, out, _ = self.dd("run", "p.yaml", "-n", "-o", "json")
+        dry = json.loads(out)
+        self.past, self.upper = past, upper
+        self.judge("a dry run")
+        code, _, _ = self.dd("plan", "p.yaml", "--exit-code", codes=(0, 10))
+        state, self.chance = self.chance, NoUntil(self.chance)
+        summary = self.run()
+        self.chance = state
+        if summary and {n: v["rows"] for n, v in dry["outputs"].items()} != {
+            n: v["rows"] for n, v in summary["outputs"].items()
+        }:
+            raise WrongError(f"a dry run said {dry['outputs']}, the run {summary['outputs']}")
+        if summary and summary["changed"] and code == 0:
+            raise WrongError("dd plan --exit-code saw nothing to do, and the run changed something")
+        return None
+
+    def branch(self):
+        """Begin a branch, change it, compare it, and drop it: main stays as it is."""
+        if self.predicted() is None:
+            return self.settle()
+        name = self.writer.name("b")
+        self.dd("branch", "new", name, "p.yaml")
+        self.judge("dd branch new")
+        mine = copy.copy(self)
+        mine.inputs = [copy.copy(each) for each in self.inputs]
+        for each in mine.inputs:
+            each.read, each.withdrawn = dict(each.read), dict(each.withdrawn)
+        mine.past, mine.outputs = [], {o: {**s, "path": branched(s["path"], name)} for o, s in self.outputs.items()}
+        appended = [each for each in mine.inputs if not each.tables and each.format in ("append", "updates")]
+        extra, added = (), None
+        if appended and self.chance.random() < 0.7:
+            each = self.chance.choice(appended)
+            rows = self.rows_for(each, 3)
+            added = Input("aside", self.folder, each.format, each.columns, time=each.time)
+            added.write(f"{name}.csv", rows)
+            extra = ("--with", f"{each.name}+=aside/{name}.csv")
+        after = mine.predicted()
+        code, out, _ = self.dd("run", "p.yaml", "--branch", name, *extra, "-o", "json", codes=(0,))
+        summary = json.loads(out)
+        mine.commit(after, summary)
+        if added:
+            each.versions += 1
+            each.read[f"+{name}"] = Entry(added.disk[f"{name}.csv"], (mine.number, []))
+            if self.clock == "event":
+                mine.upper = max([mine.upper, *(row["t"] + 1 for row in map(dict, added.disk[f"{name}.csv"].rows))])
+            mine.past = []
+        del code
+        mine.judge("dd run --branch")
+        self.judge("a branch's run")
+        self.dd("branch", "drop", name, "p.yaml")
+        self.settle()
+        return None
+
+    def forget(self):
+        """Forget rows of an input, which are then removed from its files: nothing is left of them."""
+        candidates = [each for each in self.inputs if not each.tables and each.format in ("append", "upsert")]
+        if not candidates or self.settle() is None or self.chance.random() < 0.5:
+            return
+        each = self.chance.choice(candidates)
+        if any(name not in each.disk for name in each.read) or each.withdrawn or {*each.disk} != {*each.read}:
+            return
+        key = self.chance.randrange(5)
+        if any(all(dict(row)["id"] == key for row in content.rows) for content in each.disk.values()):
+            return
+        for name, content in [*each.disk.items()]:
+            rows = [dict(row) for row in content.rows]
+            kept = [row for row in rows if row["id"] != key]
+            if len(kept) < len(rows):
+                each.write(name, kept)
+                self.note("without", key, f"{each.name}/{name}")
+                each.read[name] = Entry(each.disk[name], each.read[name].order)
+        for other in self.inputs:
+            other.gone = {}
+        self.dd("forget", "p.yaml", "--input", each.name, "--where", f"id = {key}")
+        self.past = []
+        self.judge("dd forget")
+        self.settle()
+
+    def sum_up(self):
+        """Sum up the logs: their contents and their latest times stay."""
+        self.dd("log", "compact", "p.yaml")
+        self.past = self.past[-1:]
+        self.judge("dd log compact")
+
+
+class NoUntil:
+    """Chance by which a run closes all times."""
+
+    def __init__(self, chance):
+        self.of = chance
+
+    def random(self):
+        self.of.random()
+        return 1.0
+
+    def __getattr__(self, name):
+        return getattr(self.of, name)
+
+
+def branched(path, name):
+    """Return where a branch has an output."""
+    return path.rstrip("/") + f"@{name}/"
+
+
+def follow(folder, chance, steps):
+    """Follow one history; return what is wrong, or None, and the steps."""
+    made = Driver(folder, chance)
+    try:
+        with made.sizes():
+            made.run()
+            for _ in range(steps):
+                made.step()
+    except WrongError as wrong:
+        return str(wrong), made
+    except Exception:  # noqa: BLE001 - a fault of the product, or of the driver
+        return traceback.format_exc(), made
+    return None, made
