@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine.process import Workers
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import (
@@ -31,7 +32,6 @@ from ddcli.engine.scope_tree import (
     ScopeTree,
     VariablePlaces,
 )
-from ddcli.engine.workers import Workers
 from ddcli.errors import Text
 from tests.judge.test_random import SEARCH
 

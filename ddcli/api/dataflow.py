@@ -22,11 +22,11 @@ from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool, new_secret
+from ddcli.engine.process import Workers
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import Imported, UnitedImport
-from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
 from ddcli.expressions.moments import UTC, in_zone, is_zone, localized
 from ddcli.expressions.types import POOLED

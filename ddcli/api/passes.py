@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.graph import Assembled
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.process import Workers
     from ddcli.engine.rounds import Interval
     from ddcli.engine.stages import Deltas
     from ddcli.engine.times import Frontier
-    from ddcli.engine.workers import Workers
 
 
 class UnitedTrace(Trace):

@@ -17,7 +17,6 @@ from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, re
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
-from ddcli.engine.executor import step_in_memory
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
@@ -36,6 +35,7 @@ from ddcli.privacy import unnamed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ddcli.engine.executor import Part
     from ddcli.engine.rounds import Interval
     from ddcli.engine.stages import Deltas
     from ddcli.engine.trace.spine import Trace
@@ -153,9 +153,24 @@ class Assembled:
 
         An output's updates are one delta, or one for each shard; these share no record.
         """
-        sources = {self.sources[name].index: fed.pop(name) for name in [*fed]}
-        found = step_in_memory(self.nest, sources, interval)
+        found = self.step_places({self.sources[name].index: fed.pop(name) for name in [*fed]}, interval)
         return {name: self._left(name, found.get(handle.index, ())) for name, handle in self.leaving.items()}
+
+    def step_places(
+        self,
+        fed: dict[int, Delta | Deltas],
+        interval: Interval,
+        parts: Sequence[tuple[int, Part]] = (),
+        on_trace_ready: Callable[[Trace], None] | None = None,
+        leave: Callable[[int, Delta], bool] | None = None,
+    ) -> dict[int, Deltas]:
+        """Close an interval, as `engine.executor.step_in_memory` does: what is fed, and the updates returned, are by place."""
+        found = self.scope.step(fed, interval)
+        if found is None:
+            from ddcli.engine.executor import step_in_memory  # a step of one stage needs no schedule and no store
+
+            found = step_in_memory(self.nest, fed, interval, parts, on_trace_ready, leave)
+        return found
 
     def _left(self, name: str, deltas: Sequence[Delta]) -> Deltas:
         filled = [delta for delta in deltas if len(delta.updates)]

@@ -24,11 +24,12 @@ from ddcli.engine.operators.reduce_aggregates import (
     GatheredGroups,
     LaneRun,
     Number,
+    SumOverflow,
     TopRows,
     maximum,
     minimum,
 )
-from ddcli.engine.operators.reduce_replay import SumOverflow, distinct_floats
+from ddcli.engine.operators.reduce_replay import distinct_floats
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage

@@ -16,11 +16,11 @@ from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.memo import FormerAnswers
+from ddcli.engine.process import Workers
 from ddcli.engine.rounds import Interval, before
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, up_to
 from ddcli.engine.trace.spine import Trace
-from ddcli.engine.workers import Workers
 from ddcli.store.batch.file import batch_layout
 
 if TYPE_CHECKING:

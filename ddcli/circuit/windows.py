@@ -16,9 +16,9 @@ from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kern
 from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
 from ddcli.engine.lanes import Layout, decode, ranks
 from ddcli.engine.operators import frames
-from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, GatheredGroups, null_test
+from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, GatheredGroups, Sums, null_test
 from ddcli.engine.operators.reduce_instances import Instances
-from ddcli.engine.operators.reduce_replay import Replay, Sums
+from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.pool import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import CSV_OPTION, NO_CODE, SHOW, VAR, MemorySize, added_files, formats, log_options, parse_csv
-from ddcli.engine.heap import give_freed_memory_back, keep_freed_memory
+from ddcli.engine.process import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import json_text, near, say
 from ddcli.spec.file import AT, ENDINGS, branch_file, file_at

@@ -131,7 +131,7 @@ def _check_spark(
 
 
 def _facts(pipeline: Path | None) -> dict[str, Any]:
-    from ddcli.engine.workers import processors
+    from ddcli.engine.process import processors
     from ddcli.job.sizes import default_memory, machine_memory
 
     packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS, JAVA)}

@@ -294,7 +294,7 @@ def convert_command(
         _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return
     from ddcli.commands.convert import convert_files, convert_input
-    from ddcli.engine.heap import keep_freed_memory
+    from ddcli.engine.process import keep_freed_memory
 
     keep_freed_memory()
     if name is not None:

@@ -259,7 +259,7 @@ def command(
     from ddcli.cli.messages import MessagePrinter, Records, ending
     from ddcli.driver.run import run
     from ddcli.engine.counts import SILENT
-    from ddcli.engine.heap import keep_freed_memory
+    from ddcli.engine.process import keep_freed_memory
     from ddcli.job.options import WatchCache
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None, "--accept": bool(accept)}

@@ -69,7 +69,7 @@ def correct(
 ) -> None:
     """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
     from ddcli.driver.run import run
-    from ddcli.engine.heap import keep_freed_memory
+    from ddcli.engine.process import keep_freed_memory
 
     keep_freed_memory()
     summary = (by or run)(

@@ -22,8 +22,8 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.step import StepExecutor
 from ddcli.engine.counts import Counts
 from ddcli.engine.kernels import ManyPairs
+from ddcli.engine.process import Workers
 from ddcli.engine.scope import Scope
-from ddcli.engine.workers import Workers
 from ddcli.errors import UsageError, suggestion
 from ddcli.job.verdict import (
     ACCEPTED,

@@ -25,7 +25,7 @@ from ddcli.driver.tables import (
 )
 from ddcli.engine.counts import Counts
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.workers import Workers
+from ddcli.engine.process import Workers
 from ddcli.errors import DdError, EngineError
 from ddcli.job.budget import run_budget
 from ddcli.job.consumed_files import archive, not_taken_in

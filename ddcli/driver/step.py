@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ddcli.circuit.traces import memory_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.executor import Executor, step_in_memory
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
@@ -86,7 +85,8 @@ class StepExecutor:
         """Step over all updates at once, then write outputs and traces. Large ones are written by threads as they are done, small ones by one thread, as two would wait for each other."""
         progress, scope = self.publishing.request.asked.progress, self.assembled.scope
         progress.begin("reading inputs")
-        first = {index for stage in self.assembled.nest.scope.stages if stage.first for index in stage.places}
+        scope.prepare()
+        first = {index for stage in scope.stages if stage.first for index in stage.places}
         # Inputs need not be read as a whole where their first operators take each row by itself.
         parts = [each for each in self._parts() if each[0] in first] if scope.streams else []
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
@@ -115,8 +115,7 @@ class StepExecutor:
                         self.publishing.add(name, updates, self.pools[0])
                 return True
 
-            found = step_in_memory(
-                self.assembled.nest,
+            found = self.assembled.step_places(
                 self._fed({index for index, _ in parts}),
                 self.interval,
                 parts,
@@ -195,6 +194,7 @@ class StepExecutor:
 
     def run_out_of_core(self, directory: Path, files: Files) -> None:
         """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
+        from ddcli.engine.executor import Executor
         from ddcli.engine.schedule import Schedule
         from ddcli.engine.spill_store import SpillStore
         from ddcli.store.scratch.spill import Spill

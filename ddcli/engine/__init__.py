@@ -6,16 +6,17 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * columns: columns to lanes and back, by type
 * counts: the counts of operators, and the receiver of a run's progress
 * executor: takes shards through the stages of a schedule, and loops through their rounds
+* join_parts: the rows of a join that don't fit in memory, taken part by part through the operators behind it
 * lanes: frames and Python records to matrices and back
 * pool: the value that each 64-bit hash stands for
-* heap: the allocators of numpy and polars: freed memory kept, or returned to the system; memory of large matrices, reused
+* heap: the memory of large matrices, reused; free memory, returned to the system
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
-* scope: operators in the order of their data, stepped together; the rows of a join, part by part, where they do not fit in memory
+* scope: operators in the order of their data, stepped together
 * scope_tree: a scope and those within it, by path; a scope whose times have one more coordinate, the round
 * stages: the places of operators in a scope, their inputs, and the stages in which they step
 * times: times and frontiers: the lattice of updates
 * memory_store: the updates between the stages of a step in memory, exchanged by key; operators live on
 * spill_store: the updates and operators between the stages of a step out of core, and of tasks
-* workers: threads that step shards
+* process: its processors, the threads that step shards, and the settings of its allocators
 """

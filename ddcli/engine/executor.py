@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.heap import BufferPool, Heap
+from ddcli.engine.memory_store import MemoryStore
 from ddcli.engine.operators.base import Delta, summed
+from ddcli.engine.process import LARGE
 from ddcli.engine.scope_tree import APART, HERE, LATE, Address, ScheduledActivation, advanced
 from ddcli.engine.stages import NOTHING
-from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.lanes import Columns
-    from ddcli.engine.memory_store import MemoryStore
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, WorkItem
     from ddcli.engine.scope_tree import Path, ScopeTree
@@ -55,10 +55,6 @@ def step_in_memory(
     streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all readers are done.
     """
     scope = nest.scope
-    if nest.is_flat and not scope.streams:
-        return step_flat(nest, fed, interval)
-    from ddcli.engine.memory_store import MemoryStore  # a step of one stage needs no store and no schedule
-
     found: dict[int, list[list[Delta]]] = {index: [[] for _ in range(scope.workers.count)] for index in scope.kept}
     # A stage that takes parts may emit equal updates in several of them.
     early = {i for stage in scope.stages if not stage.first for i in stage.members - stage.exports} if leave else ()
@@ -78,27 +74,6 @@ def step_in_memory(
     nest.close((), interval)
     store.seal((), interval)
     return {index: [summed(given) for given in shards if given] for index, shards in found.items() if any(shards)}
-
-
-def step_flat(nest: ScopeTree, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
-    """Close the interval of a nest that is one stage of one shard: nothing is scheduled, as that would take longer than a step of few rows."""
-    scope = nest.scope
-    (stage,) = scope.stages
-    scope.announce(stage)
-    given = {index: _in_one(fed.pop(index)) for index in [*fed]}
-    beginning = nest.beginners((), 0)
-    due = (
-        {index for index, operator in beginning if any(True for _ in operator.begin(interval))} if beginning else set()
-    )
-    found = scope.through(stage, 0, given, {}, due, interval)
-    nest.close((), interval)
-    scope.seal(found.stepped, 0, interval)
-    return {index: [delta] for index, delta in found.found.items()}
-
-
-def _in_one(given: Delta | Deltas) -> Delta:
-    """Return a place's input as one delta."""
-    return given if isinstance(given, Delta) else summed(given)
 
 
 class Executor:
@@ -122,7 +97,7 @@ class Executor:
         """Collect from operators the rounds in which updates wait since earlier intervals."""
         for inner in self.nest.below(path):
             for shard in shards:
-                for index, operator in self.nest.beginners(inner, shard):
+                for index, operator in self.nest.scopes[inner].beginners(shard):
                     for rounds in operator.begin(self.interval):
                         self.store.wake(ScheduledActivation((*inner, index), rounds, shard))
 

@@ -11,10 +11,10 @@ from ddcli.engine import kernels
 from ddcli.engine.arrow import release_returned
 from ddcli.engine.heap import BufferPool, give_back
 from ddcli.engine.operators.base import Delta, TakenLanes, summed
+from ddcli.engine.process import LARGE
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates
 from ddcli.engine.stages import StageInput
-from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from ddcli.engine.heap import Heap
     from ddcli.engine.kernels.packed_rows import PackedRows
+    from ddcli.engine.process import Workers
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, WorkItem
     from ddcli.engine.scope_tree import Path, ScheduledActivation, ScopeTree
     from ddcli.engine.stages import Deltas, Stage, StageResult
     from ddcli.engine.trace.spine import Trace
-    from ddcli.engine.workers import Workers
 
     Given = dict[int, dict[int, list[Delta]]]
     """The updates that wait for a stage, by place and shard."""

@@ -131,7 +131,7 @@ class Schedule(Generic[P]):
         bound = self.nest.loop(path).bound
         stages = self.nest.scopes[path].stages
         # In memory all updates of a round are for its only stage.
-        alone = not self.little and self.nest.is_single(path)
+        alone = not self.little and self.nest.scopes[path].is_single
         while (now := self._next(path, outer)) is not None:
             if bound is not None and now >= bound:
                 self._drop(path, outer)

@@ -8,8 +8,7 @@ Every collection is in shards, by the hash of a key where an operator needs its 
 traces of its own, and the shards step side by side.
 
 A key with a rows on one side and b on the other has a * b pairs, so the result of a join has no bound in the size of its inputs. Where its rows
-would not fit in memory at once, the join hands it out in parts. Each part passes the operators behind the join and leaves the stage before the next one is made. That is right because these operators take each row
-by itself: one that needs more of its groups reads the updates of all shards, so it is of a later stage.
+would not fit in memory at once, the join hands it out in parts (`join_parts`).
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT, RowCounts
+from ddcli.engine.join_parts import JoinParts
 from ddcli.engine.lanes import Columns
-from ddcli.engine.operators.base import Delta, empty, summed
-from ddcli.engine.operators.join import HalfJoin, Join, RowLookup
-from ddcli.engine.operators.reduce_replay import SumOverflow
+from ddcli.engine.operators.base import Delta, Operator, empty, summed
+from ddcli.engine.operators.reduce_aggregates import SumOverflow
+from ddcli.engine.process import Workers
 from ddcli.engine.rounds import split_rounds
 from ddcli.engine.stages import Handle, OperatorSlot, StageResult, stages
-from ddcli.engine.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -36,11 +35,10 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import Progress
     from ddcli.engine.heap import BufferPool
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import PairRoom
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope_tree import LoopScope
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.stages import Deltas, Stage
     from ddcli.engine.trace.spine import Trace
 
 
@@ -80,6 +78,8 @@ class Scope:
         self.places: list[OperatorSlot] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
+        self._beginners: dict[int, list[tuple[int, Operator]]] = {}
+        self._closers: list[Operator] | None = None
 
     def source(self, width: int, layout: Layout | None = None) -> Handle:
         """Add a place that is fed from outside, with `width` data lanes."""
@@ -195,7 +195,39 @@ class Scope:
             if place.inner:
                 yield from place.inner.traces()
 
+    @property
+    def is_single(self) -> bool:
+        """Return whether it has one stage and one shard: then all updates that wait in it are for these."""
+        return len(self.stages) == 1 and self.workers.count == 1
+
+    def beginners(self, shard: int) -> list[tuple[int, Operator]]:
+        """Return a shard's operators that do something when an interval begins, each with its place."""
+        found = self._beginners.get(shard)
+        if found is None:
+            every = [(at, each) for at, place in enumerate(self.places) for each in place.shards[shard : shard + 1]]
+            found = self._beginners[shard] = [(at, each) for at, each in every if _does(each, "begin")]
+        return found
+
     # --- steps ----------------------------------------------------------------------------------------------------
+
+    def step(self, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas] | None:
+        """Close the interval if this is one stage of one shard, without loops: nothing is scheduled, as that would take longer than a step of few rows.
+
+        Else return None. `fed` has sources' updates by index, and loses them; return the updates of the places that are kept.
+        """
+        self.prepare()
+        if not self.is_single or self.streams or self.stages[0].whole:
+            return None
+        (stage,) = self.stages
+        self.announce(stage)
+        given = {
+            index: each if isinstance(each, Delta) else summed(each) for index in [*fed] for each in [fed.pop(index)]
+        }
+        due = {index for index, each in self.beginners(0) if any(True for _ in each.begin(interval))}
+        found = self.through(stage, 0, given, {}, due, interval)
+        self.close(interval)
+        self.seal(found.stepped, 0, interval)
+        return {index: [delta] for index, delta in found.found.items()}
 
     def through(
         self,
@@ -335,6 +367,17 @@ class Scope:
             if self.counted:
                 place.count(shard).seconds += clock.perf_counter() - began
 
+    def close(self, interval: Interval) -> None:
+        """Have all operators release what has no reader from the interval's upper on.
+
+        Reductions in loops are first: they release copies of batches that the traces then merge.
+        """
+        if self._closers is None:
+            found = [each for place in self.places for each in place.shards if _does(each, "close")]
+            self._closers = sorted(found, key=lambda each: each.revisiting is None)
+        for operator in self._closers:
+            operator.close(interval)
+
     def _here(self, index: int, delta: Delta, rounds: Rounds, result: StageResult) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
         if kernels.rounds_equal(delta.updates, delta.updates.shape[1] - 1 - len(rounds), rounds):
@@ -347,6 +390,11 @@ class Scope:
             else:
                 result.later.append((index, when, part))
         return here
+
+
+def _does(operator: Operator, method: str) -> bool:
+    """Return whether an operator overrides a method that by default does nothing."""
+    return getattr(type(operator), method) is not getattr(Operator, method)
 
 
 def _begun(
@@ -373,94 +421,3 @@ def _begun(
         for index in itertools.chain(due, late):
             found |= begins.get(index, 0)
     return found
-
-
-SETTLED = 1 << 18
-"""Rows of parts from which on they are consolidated, and again when they have doubled."""
-
-
-class JoinParts:
-    """A shard's way through the operators behind the join at place `index`, part by part; `step` steps an operator, `put` receives the updates that leave the stage.
-
-    Only an output needs to have each record once: where parts may share some (both sides have new rows of a key), its updates are put together here.
-    """
-
-    def __init__(
-        self,
-        scope: Scope,
-        step: Callable[[int, OperatorSlot, int, list[Delta], Interval, StageResult], Delta | None],
-        stage: Stage,
-        shard: int,
-        index: int,
-        interval: Interval,
-        put: Callable[[StageResult], None],
-    ) -> None:
-        self.scope = scope
-        self.step = step
-        self.stage = stage
-        self.shard = shard
-        self.index = index
-        self.interval = interval
-        self.put = put
-        self._waiting: dict[int, list[np.ndarray]] = {}
-
-    def run(self, given: list[Delta]) -> None:
-        """Take the result of the join, whose input is `given`, through the stage."""
-        behind = [*self._places()]
-        place = self.scope.places[self.index]
-        operator = place.shards[self.shard]
-        assert isinstance(operator, Join | HalfJoin)
-        for delta in operator.parts(given):
-            part = place.counted(self.shard, given, delta, 0.0) if self.scope.counted and place.name else delta
-            given = []  # it is counted once
-            if len(part.updates):
-                self._pass_on(part, behind)
-
-    def add_to(self, result: StageResult) -> None:
-        """Add the updates of outputs that wait here to the result of the stage."""
-        for index, parts in self._waiting.items():
-            known = [result.found[index]] if index in result.found else []
-            result.found[index] = summed([Delta(_settled(parts), distinct=True), *known])
-
-    def _pass_on(self, part: Delta, behind: list[int]) -> None:
-        """Step the operators behind the join with a part of its result, and send the updates that leave the stage."""
-        found, leaving = {self.index: part}, StageResult()
-        for index in behind:
-            place = self.scope.places[index]
-            # The other inputs of a sum pass by themselves.
-            given = [found.get(i, none) for i, none in place.reads]
-            if any(len(delta.updates) for delta in given):
-                delta = self.step(index, place, self.shard, given, self.interval, leaving)
-                if delta is not None and len(delta.updates):
-                    found[index] = delta
-        for index, delta in found.items():
-            if index in self.scope.kept and not (index == self.index and delta.distinct):
-                self._keep(index, delta.updates)
-            elif index in self.stage.leaves:
-                leaving.found[index] = delta
-        if leaving.found:
-            self.put(leaving)
-
-    def _keep(self, index: int, updates: np.ndarray) -> None:
-        """Put updates of an output together with the updates of earlier parts."""
-        parts = self._waiting.setdefault(index, [])
-        parts.append(updates)
-        if sum(map(len, parts)) > max(SETTLED, 2 * len(parts[0])):
-            parts[:] = [_settled(parts)]
-
-    def _places(self) -> Iterator[int]:
-        """Yield the places behind the join, in their order."""
-        behind, places = {self.index}, self.scope.places
-        for index in self.stage.places:
-            place = places[index]
-            if index != self.index and not place.route and not behind.isdisjoint(place.inputs):
-                assert not isinstance(place.shards[self.shard], RowLookup), (
-                    "a lookup is exchanged, or sorted by its key"
-                )
-                assert not place.shards[self.shard].traces, "an operator with a trace is exchanged"
-                behind.add(index)
-                yield index
-
-
-def _settled(parts: list[np.ndarray]) -> np.ndarray:
-    return kernels.consolidate(kernels.concat_out_of(parts))

@@ -11,14 +11,14 @@ Rounds are taken in order, those with nothing to do are skipped, and each is one
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Operator, consolidated
+from ddcli.engine.operators.base import Delta, consolidated
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
@@ -97,8 +97,6 @@ class ScopeTree:
         self.origins: dict[Path, Path] = {}
         """The place of the arrangement outside, for each place at which it enters a loop."""
         self._loops: dict[Path, LoopScope] = {}
-        self._beginning: dict[tuple[Path, int], list[tuple[int, Operator]]] = {}
-        self._closing: dict[Path, list[Operator]] = {}
         self._add((), scope)
         self._below = {
             path: tuple(other for other in self.scopes if other[: len(path)] == path) for path in self.scopes
@@ -123,42 +121,10 @@ class ScopeTree:
                     if entry.arranged:
                         self.origins[*below, entry.place.index] = (*path, outer)
 
-    @cached_property
-    def is_flat(self) -> bool:
-        """Return whether the nest is one stage of one shard."""
-        return len(self.scopes) == 1 and self.is_single(())
-
-    def is_single(self, path: Path) -> bool:
-        """Return whether a scope has one stage and one shard: then all updates that wait in it are for these."""
-        scope = self.scopes[path]
-        return len(scope.stages) == 1 and scope.workers.count == 1
-
-    def beginners(self, path: Path, shard: int) -> list[tuple[int, Operator]]:
-        """Return a shard's operators of a scope that do something when an interval begins, each with its place."""
-        found = self._beginning.get((path, shard))
-        if found is None:
-            places = enumerate(self.scopes[path].places)
-            every = [(at, each) for at, place in places for each in place.shards[shard : shard + 1]]
-            found = self._beginning[path, shard] = [(at, each) for at, each in every if _does(each, "begin")]
-        return found
-
-    def closers(self, path: Path) -> list[Operator]:
-        """Return the operators of a scope that do something when an interval ends.
-
-        Reductions in loops are first: they release copies of batches that the traces then merge.
-        """
-        found = self._closing.get(path)
-        if found is None:
-            shards = (each for place in self.scopes[path].places for each in place.shards)
-            found = [each for each in shards if _does(each, "close")]
-            found = self._closing[path] = sorted(found, key=lambda each: each.revisiting is None)
-        return found
-
     def close(self, path: Path, interval: Interval) -> None:
         """Have a scope and those within release all that has no reader from the interval's upper on."""
         for inner in self.below(path):
-            for operator in self.closers(inner):
-                operator.close(interval)
+            self.scopes[inner].close(interval)
 
     def slot(self, place: Path) -> OperatorSlot:
         """Return the slot of a place."""
@@ -217,11 +183,6 @@ class ScopeTree:
             yield place
             if place in self.origins:
                 yield from self._outwards([self.origins[place]])
-
-
-def _does(operator: Operator, method: str) -> bool:
-    """Return whether an operator overrides a method that by default does nothing."""
-    return getattr(type(operator), method) is not getattr(Operator, method)
 
 
 LITTLE = 1_000_000

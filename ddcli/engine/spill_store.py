@@ -25,10 +25,10 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.memory_store import MemoryStore
 from ddcli.engine.operators.base import Delta, StatefulOperator
 from ddcli.engine.operators.join import Entered
+from ddcli.engine.process import LARGE
 from ddcli.engine.rounds import without_rounds
 from ddcli.engine.scope_tree import APART, CALLED, EXCHANGED, HERE, KEPT, LATE, Address, Memos, Path
 from ddcli.engine.stages import StageInput
-from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ddcli.dataclass import dataclass, frozen
-from ddcli.engine.workers import processors
+from ddcli.engine.process import processors
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from ddcli.engine.executor import Executor
 from ddcli.engine.heap import BufferPool
 from ddcli.engine.operators.base import consolidated
 from ddcli.engine.pool import Pool
+from ddcli.engine.process import Workers, processors
 from ddcli.engine.rounds import reopened
 from ddcli.engine.scope import Scope
 from ddcli.engine.spill_store import SpillStore, run_loop
-from ddcli.engine.workers import Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.api import passes
-from ddcli.engine import workers
+from ddcli.engine import process
 from ddcli.engine.times import Frontier, Time
 from tests.reference.model import Model, accumulate
 
@@ -193,7 +193,7 @@ def check(plan: Plan, collection: Collection, log: dict, closed: Frontier) -> No
 def sharing(data: st.DataObject) -> Iterator[None]:
     """Have several workers share a step of more than some updates, however few; of fewer, one takes all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "FEW", 0)
+        patch.setattr(process, "FEW", 0)
         patch.setattr(passes, "FEW", data.draw(st.sampled_from([0, 2, 3, 5, passes.FEW]), label="updates of one pass"))
         yield
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow, passes
-from ddcli.engine import workers
+from ddcli.engine import process
 from tests.api.support import plans, run, sharing
 from tests.draws import many
 
@@ -52,7 +52,7 @@ def test_workers_change_nothing(nt, data):
 def test_a_closed_dataflow_has_no_threads():
     before = threading.active_count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "FEW", 0)
+        patch.setattr(process, "FEW", 0)
         patch.setattr(passes, "FEW", 0)
         with Dataflow(workers=3) as dataflow:
             numbers = dataflow.input("numbers", {"n": "int64"})

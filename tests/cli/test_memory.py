@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.heap import LEFT, SETTING, SHARED
-from ddcli.engine.workers import processors
+from ddcli.engine.process import LEFT, SETTING, SHARED, processors
 from ddcli.job.sizes import BASE, LEAST_ROWS, MUCH, WORKING, parse_size, sizes
 from tests.bench.processes import dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, Workspace
@@ -359,7 +358,7 @@ def test_scratch_files_of_a_run_that_was_killed_are_gone_after_one_in_memory(dea
     assert not scratch(deadly).exists()
 
 
-CALL = "import os; from ddcli.engine import heap as process; process.{}(); print(os.environ[process.SETTING])"
+CALL = "import os; from ddcli.engine import process; process.{}(); print(os.environ[process.SETTING])"
 
 
 def setting(function, inherited=None):

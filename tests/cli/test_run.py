@@ -12,7 +12,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.engine.operators.groups import Group
-from ddcli.engine.workers import Workers, processors
+from ddcli.engine.process import Workers, processors
 from tests.harness import ORDER_COLUMNS, ORDERS, assert_no_time, contents, files, read_log, snapshot
 
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")

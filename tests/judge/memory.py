@@ -13,11 +13,11 @@ from ddcli.circuit.operators import CircuitContext
 from ddcli.engine.lanes import decode_records, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
+from ddcli.engine.process import Workers
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError
 from ddcli.plan.lower import lower
 from tests.judge.frontiers import BEGINNING, closing, is_closed

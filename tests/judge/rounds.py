@@ -18,13 +18,13 @@ from ddcli.circuit.operators import CircuitContext, LazyShards
 from ddcli.engine.executor import Executor
 from ddcli.engine.heap import BufferPool
 from ddcli.engine.pool import Pool
+from ddcli.engine.process import Workers
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Address, ScopeTree
 from ddcli.engine.spill_store import SpillStore, run_loop
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.engine.workers import Workers
 from ddcli.plan.loops import Iterate
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.gate import Files

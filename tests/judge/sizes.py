@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import heap, kernels, memory_store, scope, scope_tree, workers
+from ddcli.engine import heap, join_parts, kernels, memory_store, process, scope_tree
 from ddcli.engine.kernels import partition, sort, uniform
 from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
@@ -71,7 +71,7 @@ def few(rows: int):
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
             patch.setattr(scope_tree, "LITTLE", rows)
-            patch.setattr(workers, "FEW", rows)
+            patch.setattr(process, "FEW", rows)
             for name, value in {"BLOCK": 1 + rows, "TOGETHER": 2 + rows, "FEW": 4 * rows, "PROBED": 1}.items():
                 patch.setattr(running_windows, name, value)
             patch.setattr(running_windows, "ONE_IN", 63)
@@ -106,12 +106,12 @@ def cut(shards: int, seed: int, *, streams: bool = False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
-        patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
+        patch.setattr(process, "FEW", chance.choice([0, process.FEW]))
         patch.setattr(reduce_instances, "FEW", chance.choice([0, 2, reduce_instances.FEW]))
         patch.setattr(kernel_join, "FEW", chance.choice([0, 2, kernel_join.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
-        patch.setattr(scope, "SETTLED", chance.choice([0, 3, scope.SETTLED]))
+        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
         patch.setattr(uniform, "LEAST", chance.choice([1, 3, uniform.LEAST]))
         patch.setattr(uniform, "REPEATED", chance.choice([1, 2, 8]))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import kernels, scope
+from ddcli.engine import join_parts, kernels
 from ddcli.engine.kernels import uniform
 from ddcli.job.sizes import Sizes
 from ddcli.plan import generations
@@ -86,7 +86,7 @@ def in_parts(seed, shards):
             patch.setattr(kernels, "FEW", 0)
             patch.setattr(uniform, "LEAST", 1)
             patch.setattr(uniform, "REPEATED", 1)
-        patch.setattr(scope, "SETTLED", chance.choice([0, 3, scope.SETTLED]))
+        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
         patch.setitem(generations.plan.__kwdefaults__, "deltas", chance.random() < 0.4)
         yield
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import ddcli.store.state.directory
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
-from ddcli.engine import workers
+from ddcli.engine import process
 from ddcli.engine.operators import memo
 from ddcli.job import sizes as job_sizes
 from ddcli.store.state.manifest import read_newest
@@ -351,7 +351,7 @@ def test_one_thread_calls_at_a_time(shop, monkeypatch):
     add(shop, [(k, "x") for k in range(40)])
     for name in ("STREAMED", "MUCH"):
         monkeypatch.setattr(job_sizes, name, 10)
-    monkeypatch.setattr(workers, "FEW", 0)
+    monkeypatch.setattr(process, "FEW", 0)
     monkeypatch.setattr(memo, "TOGETHER", 4)
     assert shop("run", "p.yaml", "--workers", "2").code == 0
     found = pl.read_parquet(shop.folder / "answers/*.parquet")

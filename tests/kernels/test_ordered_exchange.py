@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import partition, sort
-from ddcli.engine.workers import Workers
+from ddcli.engine.process import Workers
 from tests.kernels.support import matrices
 
 

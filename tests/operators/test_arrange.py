@@ -13,10 +13,10 @@ from ddcli.engine.kernels import partition, sort
 from ddcli.engine.memory_store import PackedArrival, Routing, distributed_to, exchanged_for
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
+from ddcli.engine.process import Workers
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 
 INTERVAL = Interval(Frontier([(0,)]), Frontier([(9,)]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddcli.engine import heap, kernels
 from ddcli.engine.memory_store import PackedArrival, Routing, distributed_to, exchanged, exchanged_for
 from ddcli.engine.operators.base import Delta, TakenLanes
-from ddcli.engine.workers import Workers
+from ddcli.engine.process import Workers
 from tests.kernels.support import matrices
 
 WIDTH = 4

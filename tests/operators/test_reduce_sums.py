@@ -23,11 +23,11 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatMean,
     FloatSum,
     LaneRun,
+    SumOverflow,
     TopRows,
     minimum,
 )
 from ddcli.engine.operators.reduce_instances import Due
-from ddcli.engine.operators.reduce_replay import SumOverflow
 from tests.draws import chance, many
 from tests.operators.support import FakeTrace, float_lane, lane_float, lanes_of, matrix, run
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import PUBLIC, Pool
+from ddcli.engine.process import Workers
 from ddcli.engine.times import Frontier
-from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows

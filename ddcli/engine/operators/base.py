@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.lanes import Columns, Decoded
-    from ddcli.engine.operators.reduce_replay import SumOverflow
+    from ddcli.engine.operators.reduce_aggregates import SumOverflow
     from ddcli.engine.operators.revisit import IterativeReduce
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace

@@ -21,7 +21,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.kernels.reduce_times import NO_ROOM
-from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
+from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered, Sums
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
     Due,
@@ -39,7 +39,6 @@ from ddcli.engine.operators.reduce_instances import (
 )
 from ddcli.engine.operators.reduce_replay import (
     Sources,
-    Sums,
     break_ties,
     evaluate,
     first_records,

@@ -1,24 +1,33 @@
-"""Descriptions of aggregates: the lanes of a value that they read, and the lanes of their results. No evaluation here.
+"""Descriptions of aggregates: the lanes of a value that they read, and the lanes of their results; and exact sums, added up from updates.
+
+Sums alone are evaluated here, as they need no rows of their groups but the new ones; `reduce_replay` evaluates all others.
 
 Lanes are counted from the beginning of the value part of `[key | value | time | diff]`.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import reduce_sums
+from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ddcli.engine.columns import Lanes
+    from ddcli.engine.operators.reduce_instances import Instances
 
 Number = Literal["signed", "unsigned", "wide"]
 """The number in a lane: an int64; a uint64 with its sign bit flipped; 128 bits in two lanes."""
 
+LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
+"""The lanes of the digits of a sum."""
 NUMBERS = {"signed": reduce_sums.SIGNED, "unsigned": reduce_sums.UNSIGNED, "wide": reduce_sums.WIDE}
 
 
@@ -210,3 +219,86 @@ Ordered = First | TopRows
 """Aggregates that are the first records of a group in an order."""
 Aggregate = Count | ExactSum | FloatSum | FloatMean | CountDistinct | Ordered | Gather
 """One that returns `several` rows a group is the only one of its reduction."""
+
+
+class SumOverflow(EngineError):
+    """A sum that its type can't hold, at an interesting time; names the key's lanes and the aggregate's position."""
+
+    def __init__(self, key: tuple[int, ...], aggregate: int):
+        super().__init__(
+            f"a sum is too large for its type, in the group with key lanes {key}",
+            hint="cast its argument to a decimal, which holds 38 digits",
+        )
+        self.key = key
+        self.aggregate = aggregate
+
+
+class Sums:
+    """Running sums of accumulable aggregates: rows are added to instances, then finalized once."""
+
+    def __init__(self, instances: int, aggregates: tuple[Count | ExactSum, ...]):
+        self.aggregates = aggregates
+        self._sizes = [self._size(aggregate) for aggregate in aggregates]
+        self._limbs = np.zeros((instances, sum(self._sizes)), np.int64)
+
+    @classmethod
+    def digits(cls, aggregates: tuple[Count | ExactSum, ...]) -> int:
+        """Return how many lanes `limbs` has."""
+        return sum(map(cls._size, aggregates))
+
+    @classmethod
+    def digits_of(cls, aggregates: tuple[Count | ExactSum, ...], among: tuple[Count | ExactSum, ...]) -> list[int]:
+        """Return the lanes in the `limbs` of the aggregates `among` that belong to `aggregates`, a part of them."""
+        starts = dict(zip(among, accumulate(map(cls._size, among), initial=0), strict=False))
+        return [starts[aggregate] + digit for aggregate in aggregates for digit in range(cls._size(aggregate))]
+
+    @staticmethod
+    def _size(aggregate: Count | ExactSum) -> int:
+        if isinstance(aggregate, Count):
+            return LIMBS["signed"]
+        return max(LIMBS[aggregate.number], LIMBS[aggregate.total])
+
+    def add(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add rows whose value lanes begin at `offset` and whose last lane is the diff, each to its instance."""
+        numbers, at = [], 0
+        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
+            lane, number = 0, reduce_sums.ONE
+            if isinstance(aggregate, ExactSum):
+                lane, number = offset + aggregate.column.number, NUMBERS[aggregate.number]
+            numbers.append((lane, number, *null_test(aggregate.column, offset), at))
+            at += size
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
+
+    def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add finished sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
+        numbers, at, lane = [], 0, offset
+        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
+            number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
+            numbers.append((lane, number, -1, 0, at))
+            at += size
+            lane += aggregate.width
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
+
+    def limbs(self) -> Lanes:
+        """Return each instance's sums as digits, which never overflow: all aggregates' side by side."""
+        reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
+        return self._limbs
+
+    def add_limbs(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add digits that `limbs` returned elsewhere: rows that have them from lane `offset` on, times their diff."""
+        reduce_sums.add_limbs(rows, offset, instances, self._limbs)
+
+    def finalize(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
+        """Return the lanes of all aggregates at each instance, and 1 where any sum is not zero. Raises SumOverflow."""
+        out = np.empty((len(instances), sum(aggregate.width for aggregate in self.aggregates)), np.int64)
+        present = np.zeros(len(instances), np.int64)
+        at = lane = 0
+        for number, (aggregate, size) in enumerate(zip(self.aggregates, self._sizes, strict=True)):
+            total = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
+            failed = reduce_sums.apply_sums(first, self._limbs, at, size, total, out, lane, present)
+            if failed < 0:
+                group = int(np.searchsorted(instances.first, -1 - failed, side="right")) - 1
+                raise SumOverflow(tuple(instances.keys[group].tolist()), position + number)
+            at += size
+            lane += aggregate.width
+        return out, present

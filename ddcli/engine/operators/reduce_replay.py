@@ -6,7 +6,6 @@ lanes for all instances take a few kernel calls.
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels import ordered_values, reduce_rows, reduce_sums
 from ddcli.engine.operators.reduce_aggregates import (
-    NUMBERS,
     Count,
     CountDistinct,
     ExactSum,
@@ -28,11 +26,11 @@ from ddcli.engine.operators.reduce_aggregates import (
     GatheredGroups,
     LaneRun,
     NullTest,
+    Sums,
     TopRows,
     null_test,
 )
 from ddcli.engine.operators.reduce_instances import Instances, Single, sizes
-from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,18 +39,6 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate, Ordered
-
-
-class SumOverflow(EngineError):
-    """A sum that its type can't hold, at an interesting time; names the key's lanes and the aggregate's position."""
-
-    def __init__(self, key: tuple[int, ...], aggregate: int):
-        super().__init__(
-            f"a sum is too large for its type, in the group with key lanes {key}",
-            hint="cast its argument to a decimal, which holds 38 digits",
-        )
-        self.key = key
-        self.aggregate = aggregate
 
 
 def checked(rows: int) -> int:
@@ -224,7 +210,6 @@ def ordered_search(aggregate: Ordered, rows: Replay) -> tuple[Search, Sources]:
     return search_for(aggregate, 1, where), Sources([moved.rows], bounds, 1, rows.nv, moved.first, times)
 
 
-LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
 SCALE = 128
 """More than the bits that a sum can have beyond the floats: the bits of a diff and of a number of rows."""
 
@@ -271,77 +256,6 @@ def in_order_of_instances(*parts: Lanes) -> Lanes:
     """Return rows [instance | lanes | count] together."""
     rows = np.concatenate(parts)
     return rows[np.argsort(rows[:, 0], kind="stable")]
-
-
-class Sums:
-    """Running sums of accumulable aggregates: rows are added to instances, then finalized once."""
-
-    def __init__(self, instances: int, aggregates: tuple[Count | ExactSum, ...]):
-        self.aggregates = aggregates
-        self._sizes = [self._size(aggregate) for aggregate in aggregates]
-        self._limbs = np.zeros((instances, sum(self._sizes)), np.int64)
-
-    @classmethod
-    def digits(cls, aggregates: tuple[Count | ExactSum, ...]) -> int:
-        """Return how many lanes `limbs` has."""
-        return sum(map(cls._size, aggregates))
-
-    @classmethod
-    def digits_of(cls, aggregates: tuple[Count | ExactSum, ...], among: tuple[Count | ExactSum, ...]) -> list[int]:
-        """Return the lanes in the `limbs` of the aggregates `among` that belong to `aggregates`, a part of them."""
-        starts = dict(zip(among, accumulate(map(cls._size, among), initial=0), strict=False))
-        return [starts[aggregate] + digit for aggregate in aggregates for digit in range(cls._size(aggregate))]
-
-    @staticmethod
-    def _size(aggregate: Count | ExactSum) -> int:
-        if isinstance(aggregate, Count):
-            return LIMBS["signed"]
-        return max(LIMBS[aggregate.number], LIMBS[aggregate.total])
-
-    def add(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add rows whose value lanes begin at `offset` and whose last lane is the diff, each to its instance."""
-        numbers, at = [], 0
-        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
-            lane, number = 0, reduce_sums.ONE
-            if isinstance(aggregate, ExactSum):
-                lane, number = offset + aggregate.column.number, NUMBERS[aggregate.number]
-            numbers.append((lane, number, *null_test(aggregate.column, offset), at))
-            at += size
-        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
-
-    def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add finished sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
-        numbers, at, lane = [], 0, offset
-        for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
-            number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
-            numbers.append((lane, number, -1, 0, at))
-            at += size
-            lane += aggregate.width
-        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
-
-    def limbs(self) -> Lanes:
-        """Return each instance's sums as digits, which never overflow: all aggregates' side by side."""
-        reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
-        return self._limbs
-
-    def add_limbs(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add digits that `limbs` returned elsewhere: rows that have them from lane `offset` on, times their diff."""
-        reduce_sums.add_limbs(rows, offset, instances, self._limbs)
-
-    def finalize(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
-        """Return the lanes of all aggregates at each instance, and 1 where any sum is not zero. Raises SumOverflow."""
-        out = np.empty((len(instances), sum(aggregate.width for aggregate in self.aggregates)), np.int64)
-        present = np.zeros(len(instances), np.int64)
-        at = lane = 0
-        for number, (aggregate, size) in enumerate(zip(self.aggregates, self._sizes, strict=True)):
-            total = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
-            failed = reduce_sums.apply_sums(first, self._limbs, at, size, total, out, lane, present)
-            if failed < 0:
-                group = int(np.searchsorted(instances.first, -1 - failed, side="right")) - 1
-                raise SumOverflow(tuple(instances.keys[group].tolist()), position + number)
-            at += size
-            lane += aggregate.width
-        return out, present
 
 
 def float_sums(column: LaneRun, rows: Replay, scale: int = 0) -> Lanes:

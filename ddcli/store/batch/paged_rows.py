@@ -19,7 +19,7 @@ from ddcli.engine.kernels.hashes import NULL
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.workers import LARGE, Workers
+from ddcli.engine.process import LARGE, Workers
 from ddcli.store.batch.file import COUNT
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.batch.row_group_file import read_pages, unpacked
