@@ -299,17 +299,12 @@ VAR = click.option(
 )
 
 
-def _show(_context: click.Context, _option: click.Parameter, tags: Iterable[str]) -> None:
-    """Show the columns with these tags."""
-    show(tags)
-
-
 SHOW = click.option(
     "--show",
     metavar="TAG",
     multiple=True,
     expose_value=False,
-    callback=_show,
+    callback=lambda _context, _option, tags: show(tags),
     help="Show the values of columns with this tag instead of digests; repeatable.",
 )
 NO_CODE = click.option(

@@ -158,11 +158,6 @@ DIFFERENCES = [
 ]  # fmt: skip
 
 
-def differences_of(name: str) -> list[Elsewhere]:
-    """Return the differences of a function, by its name."""
-    return [each for each in DIFFERENCES if name in each.functions]
-
-
 GROUPS = {
     "Numbers": ARITHMETIC,
     "Bits": BITS,
@@ -193,7 +188,7 @@ class FunctionHelp:
     @cached_property
     def differences(self) -> list[Elsewhere]:
         """Return its differences from other databases."""
-        return differences_of(self.name)
+        return [each for each in DIFFERENCES if self.name in each.functions]
 
     def lines(self) -> list[str]:
         """Return it as text."""

@@ -137,6 +137,8 @@ def _suite_of(record: Mapping[str, Any], state: Path | None) -> ET.Element:
 
 def checks(pipeline: Path, state: Path | None = None, now: str | None = None) -> CheckReport:
     """Return the verdicts of a pipeline's checks at the last commit, none before the first."""
+    from ddcli.job.inputs import find_time
+
     request = read_request(pipeline, state, now=now)
     manifest = newest_of(request)
     logs = {name: request.outputs[name] for name in request.spec.checks}
@@ -144,7 +146,8 @@ def checks(pipeline: Path, state: Path | None = None, now: str | None = None) ->
         return CheckReport(request.spec.name.value, request.spec.checks, {}, logs, (), None)
     verdicts = verdicts_of(request.spec, manifest, request.clock.now)
     accepted = tuple(manifest.cache.get(ACCEPTED, ()))
-    return CheckReport(request.spec.name.value, request.spec.checks, verdicts, logs, accepted, _upper(manifest))
+    upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
+    return CheckReport(request.spec.name.value, request.spec.checks, verdicts, logs, accepted, upper)
 
 
 def rows_aside(directory: Path, manifest: Manifest, pipeline: Path | None) -> list[dict[str, Any]]:
@@ -170,9 +173,3 @@ def rows_aside(directory: Path, manifest: Manifest, pipeline: Path | None) -> li
         if check.otherwise == "quarantine" and name in verdicts
     ]
     return [each for each in found if each["rows"]]
-
-
-def _upper(manifest: Any) -> str:
-    from ddcli.job.inputs import find_time
-
-    return format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))

@@ -142,8 +142,9 @@ class Preview:
         words = {"new": "begin", "changed": "change", "removed": "forget"}
         for name, output in self.outputs.items():
             if output.change in words:
+                why = f": {'; '.join(output.why)}" if output.why else ""
                 rest = "; its files stay" if output.change == "removed" else ""
-                lines.append(f"  {words[output.change]:7} {name}{_counted(output.updates)}{_because(output.why)}{rest}")
+                lines.append(f"  {words[output.change]:7} {name}{_counted(output.updates)}{why}{rest}")
         edited = {edit.name: edit for output in self.outputs.values() for edit in output.edits}
         lines += [f"          {line}" for line in shown(edited.values())]
         lines += [f"  reach   {each.words}" for each in self.reached]
@@ -167,10 +168,6 @@ def _counted(updates: UpdateCounts | None) -> str:
     if updates is None:
         return ""
     return f": {updates.rows:,} {plural(updates.rows, 'update')} (+{updates.inserted:,} -{updates.retracted:,})"
-
-
-def _because(why: tuple[str, ...]) -> str:
-    return f": {'; '.join(why)}" if why else ""
 
 
 def preview(path: Path, *, state: Path | None = None, until: str | None = None, counts: bool = False) -> Preview:
@@ -250,7 +247,9 @@ def _preview(request: Request, manifest: Manifest | None, found: dict[str, Input
         ),
         inputs=inputs,
         worsened=_regressions(ready.bound, wanted, manifest) if changes else (),
-        reached=_reached(ready.bound, manifest) if changes and manifest else (),
+        reached=tuple(reach_of_edits(before_edits(ready.bound, manifest.cache["plan"]["outline"]), ready.bound))
+        if changes and manifest
+        else (),
         inferred={
             name: reader.pinned.note
             for name, reader in ready.readers.items()
@@ -266,10 +265,6 @@ def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) 
     known = manifest.cache["plan"].get("work") if manifest else None
     found = work_regressions(known or {}, bound, wanted)  # states of earlier versions lack the classes
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
-
-
-def _reached(bound: BoundPipeline, manifest: Manifest) -> tuple[Reach, ...]:
-    return tuple(reach_of_edits(before_edits(bound, manifest.cache["plan"]["outline"]), bound))
 
 
 def _read_again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
@@ -294,10 +289,6 @@ def _read_anew(ready: Prepared) -> dict[str, tuple[int, int]]:
                 files = (*given.listing.past().to_read, *files)
             found[name] = len(files), sum(file.size for file in files)
     return found
-
-
-def _output_work(changes: PlanChanges, name: str) -> OutputWork:
-    return OutputWork("changed", tuple(changes.why(name)), tuple(changes.edits_of(name)))
 
 
 def _state_work(
@@ -327,7 +318,9 @@ def _state_work(
         return [manifest.arrangements[name] for name in names if name in manifest.arrangements]
 
     outputs = {
-        name: _output_work(changes, name) if change == "changed" else OutputWork(change)
+        name: OutputWork("changed", tuple(changes.why(name)), tuple(changes.edits_of(name)))
+        if change == "changed"
+        else OutputWork(change)
         for name, change in changes.outputs.items()
     }
     return {

@@ -462,6 +462,7 @@ def text_of(path: Path) -> str:
 def library_files(spec: SparkProject) -> list[Path]:
     """Return the files that the libraries name, each once, in order."""
     folder = spec.path.parent
+    below = os.path.normpath(folder.absolute())
     found: dict[Path, None] = {}
     for each in spec.libraries:
         if not each.endswith("/**"):
@@ -470,7 +471,9 @@ def library_files(spec: SparkProject) -> list[Path]:
             paths = [
                 Path(place, name) for place, _, names in os.walk(folder / each.removesuffix("/**")) for name in names
             ]
-        if outside := next((path for path in paths if not _is_below(path, folder)), None):
+        if outside := next(
+            (path for path in paths if not Path(os.path.normpath(path.absolute())).is_relative_to(below)), None
+        ):
             raise UsageError(
                 "the library is outside of the project", place=str(outside), hint="move it into the project"
             )
@@ -478,7 +481,3 @@ def library_files(spec: SparkProject) -> list[Path]:
             path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts and path != spec.path
         )
     return list(found)
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    return Path(os.path.normpath(path.absolute())).is_relative_to(Path(os.path.normpath(folder.absolute())))

@@ -203,7 +203,7 @@ class _SparkImporter(ProjectImporter):
                 way = ways[0] if ways else None
                 yield self._node(one, each, way, sources)
                 if way is not None and way.changes is not None and way.changes.query:
-                    source = _source_of(way)
+                    source = replace(way, kind="temporary view", query=way.changes.query, changes=None)
                     yield self._node(f"{one}.source", source, source, sources, name=f"{each.name[-1]}_source")
                 continue
             if any(way.changes is not None for way in ways):
@@ -445,12 +445,6 @@ def _around(query: Translation, before: str, after: str) -> Translation:
     (start, first, _), *others, (last, end, _) = query.edits
     edits = ((start, first, before), *others, (last, end, after))
     return Translation(before + query.text + after, query.file, query.compiled, edits)
-
-
-def _source_of(flow: SparkDefinition) -> SparkDefinition:
-    """Return the query that a flow of changes reads, as a definition of its own."""
-    assert flow.changes is not None, "it is a flow of changes"
-    return replace(flow, kind="temporary view", query=flow.changes.query, changes=None)
 
 
 def _node_of(one: str, each: SparkDefinition, reads: tuple[str, ...], name: str = "") -> ProjectNode:

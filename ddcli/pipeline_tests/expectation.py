@@ -222,7 +222,8 @@ def mismatches(
     missing, extra = Counter(wanted), Counter(there)
     for record in wanted:
         _settle(missing, extra, record, record)
-    for record in [record for record in missing if missing[record] and any(map(_is_near_number, record))]:
+    numbers = [record for record in missing if missing[record] and any(isinstance(v, float | Decimal) for v in record)]
+    for record in numbers:
         for other in [other for other in extra if extra[other] and _near(record, other, tolerance)]:
             _settle(missing, extra, record, other)
     return (Counter({r: n for r, n in missing.items() if n}), Counter({r: n for r, n in extra.items() if n}))
@@ -235,10 +236,6 @@ def _settle(missing: Counter[Record], extra: Counter[Record], record: Record, ot
         common = min(one, two) if one > 0 else max(one, two)
         missing[record] -= common
         extra[other] -= common
-
-
-def _is_near_number(value: Any) -> bool:
-    return isinstance(value, float | Decimal)
 
 
 def _near(one: Record, other: Record, tolerance: float | None) -> bool:

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import RowOrder, Type
-    from ddcli.plan.pipeline_file import BoundPipeline
-    from ddcli.plan.relation import Relation
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest
 
@@ -262,7 +260,10 @@ class _Statement:
 
     def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
-        relations = _named(self.bound, self.request.spec)
+        relations = {
+            name: self.bound.relations[output.source.value] for name, output in self.request.spec.outputs.items()
+        }
+        relations |= self.bound.relations
         times = Times(tuple(self.kinds), self.request.clock.arrival)
         with in_zone(self.request.spec.timezone):
             bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS], times)
@@ -300,12 +301,6 @@ class _Statement:
             raise UsageError("the inputs' progress has no last time that is closed", hint="choose one with --as-of")
         at = tuple(value - 1 for value in corners[0])
         return at, at
-
-
-def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
-    """Return the relations of inputs, collections and outputs by name."""
-    outputs = {name: bound.relations[output.source.value] for name, output in spec.outputs.items()}
-    return outputs | bound.relations
 
 
 def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: RowOrder) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import frozen
 from ddcli.engine.jit.settings import cache_dir
@@ -62,7 +62,7 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
 def _start(options: SparkOptions, name: str, cache: Path) -> Classic | Connect:
     session, master = options.session, options.master
     if session is not None:
-        if is_remote(session):
+        if type(session).__module__.startswith("pyspark.sql.connect."):
             from ddcli.runtime.spark.connect import Connect
 
             return Connect(session, owned=False)
@@ -76,11 +76,6 @@ def _start(options: SparkOptions, name: str, cache: Path) -> Classic | Connect:
     from ddcli.runtime.spark.classic import launch
 
     return launch(options, name, cache)
-
-
-def is_remote(session: Any) -> bool:
-    """Return whether a session is one of Spark Connect."""
-    return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
 class Threads:

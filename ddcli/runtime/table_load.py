@@ -165,7 +165,8 @@ class TableLoader:
         if (sum(read for read, _ in marks), sum(more for _, more in marks)) != (len(tasks), 0):
             hint = "the run is committed, and the table stays as it was; run again"
             raise EngineError("Spark has lost rows of its shuffle, or has some twice", place=about, hint=hint)
-        return sorted((pickle.loads(row.chunk) for row in done if row.edge == RESULT), key=_place)  # noqa: S301
+        found = (pickle.loads(row.chunk) for row in done if row.edge == RESULT)  # noqa: S301
+        return sorted(found, key=lambda each: (each[0].first, each[0].name))
 
 
 def _mark(read: int, sent: int) -> Row:
@@ -191,7 +192,3 @@ def cuts_of(change: Change, count: int) -> tuple[tuple[int, ...], ...]:
         return ()
     rows = kernels.consolidate(kernels.concat(sampled))[:, :-1]
     return tuple(dict.fromkeys(tuple(rows[len(rows) * at // count].tolist()) for at in range(1, count)))
-
-
-def _place(found: tuple[TableFile, Any]) -> tuple[tuple[int, ...], str]:
-    return found[0].first, found[0].name

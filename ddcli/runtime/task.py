@@ -219,20 +219,15 @@ def failure(error: DdError | OSError) -> Result:
     """Return the result of a task that an error of the data, the pipeline or the system has ended."""
     host = os.uname().nodename
     if isinstance(error, SpecError):  # the driver could import all that the file names, this machine can't
-        return Result(error=_lacking(error))
+        problem = f"an executor on {host} lacks what the pipeline names: {error.problem}"
+        hint = "put the folder of the pipeline file where all executors can open it, and install there what its functions import"
+        return Result(error=EngineError(problem, hint=hint))
     if isinstance(error, DdError):
         of_system = isinstance(error.__cause__ or error.__context__, OSError)
         of_store = isinstance(error, EngineError) and (error.place or "").startswith(SCHEMES)
         return Result(error=error, host=host if of_system or of_store else None)
     problem = f"the file can't be opened: {error.strerror or error}"
     return Result(error=EngineError(problem, place=error.filename and str(error.filename)), host=host)
-
-
-def _lacking(error: SpecError) -> EngineError:
-    return EngineError(
-        f"an executor on {os.uname().nodename} lacks what the pipeline names: {error.problem}",
-        hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
-    )
 
 
 _known: dict[bytes, Job] = {}

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.store.state.entries import Times
-    from ddcli.store.state.outputs import Owner
 
 
 try:
@@ -63,13 +61,13 @@ class LogBatchReader(datasource.DataSourceReader):
     def partitions(self) -> list[LogPart]:
         options, log = self.options, self.options.open()
         if not options.changes:
-            time = None if options.as_of is None else options.time_of(log, "asOf", options.as_of)
+            time = None if options.as_of is None else log.at(options.as_of, "asOf")
             closed = log.progress is not None and time is not None and not log.progress.less_equal(time)
             if time is not None:
                 log.refuse_before_horizon(time)
             return parts_of_contents(log, time, closed=closed, count=options.partitions)
-        lower = options.since and (options.time_of(log, "startingTime", options.since),)
-        upper = options.until and options.box_of(log, "endingTime", options.until)
+        lower = options.since and (log.at(options.since, "startingTime"),)
+        upper = options.until and box(log.at(options.until, "endingTime")).elements
         closed = log.progress is not None and bool(upper) and Frontier(upper or ()).dominates(log.progress)
         return parts_of_changes(
             log, ChangeInterval(lower or None, upper or ()), closed=closed, count=options.partitions
@@ -77,7 +75,8 @@ class LogBatchReader(datasource.DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         # As of a time, records are summed up before their multiplicity can be compared.
-        compared = self.columns if self.options.changes else _without(self.columns, partition.diff)
+        dropped = None if self.options.changes else partition.diff
+        compared = {name: kind for name, kind in self.columns.items() if name != dropped}
         condition = keeping(self.filters, compared)
         for frame in rows_of(partition, self.columns, condition):
             yield from to_arrow(frame, self.columns, partition.path)
@@ -154,7 +153,7 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
             raise UsageError(
                 "a stream needs times of one coordinate", place=str(place), hint="read it with `readChangeFeed`"
             )
-        return upper[0], _named(owner)
+        return upper[0], "" if owner is None else f"{owner.state}/{owner.reopenings}/{owner.log}"
 
     def _kinds(self) -> Schema:
         """Return the time of the log, which is looked up once: Spark asks for the latest offset many times a second."""
@@ -167,14 +166,6 @@ class LogStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _text(self, time: Time) -> str:
         return json_time(format_time(time, list(self._kinds().values()))) or ""
-
-
-def _named(owner: Owner | None) -> str:
-    return "" if owner is None else f"{owner.state}/{owner.reopenings}/{owner.log}"
-
-
-def _without(columns: Schema, name: str) -> Schema:
-    return {each: kind for each, kind in columns.items() if each != name}
 
 
 COMPARED: dict[Any, Callable[[Any, Any], Any]] = {
@@ -319,14 +310,6 @@ class LogOptions(NamedTuple):
         """Return the columns of the rows: the records' columns, the time of changes, and the diff."""
         log = self.open()
         return {**log.columns, **(log.time if self.changes else {}), self.diff: INT64}
-
-    def time_of(self, log: ChangeLog, name: str, text: str) -> Time:
-        """Return the time that an option has."""
-        return log.at(text, name)
-
-    def box_of(self, log: ChangeLog, name: str, text: str) -> Times:
-        """Return the frontier that closes the times before the one that an option has."""
-        return box(log.at(text, name)).elements
 
 
 def check_options(given: Mapping[str, str], known: Mapping[str, str], what: str) -> None:

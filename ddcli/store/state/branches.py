@@ -119,17 +119,15 @@ def _linked(
         if folder:
             transaction.link_folder([source / each for each in names], target / folder)
         else:
-            one_by_one(partial(_link, transaction, source), [target / each for each in names])
+            one_by_one(
+                lambda path: transaction.link_output(source / path.name, path), [target / each for each in names]
+            )
     _, owner = read_owned(real(source))
     log = log_identity(entry.log, transaction.number)
     reopenings, horizon, order = (owner.reopenings, owner.horizon, owner.order) if owner else (0, entry.horizon, ())
     tags = owner.tags if owner else None
     write_progress(transaction, target, manifest.upper, reopenings, horizon, order, log, tags)
     return replace(entry, path=relative(target, transaction.state.directory), log=log)
-
-
-def _link(transaction: Transaction, source: Path, path: Path) -> None:
-    transaction.link_output(source / path.name, path)
 
 
 def base_of(directory: Path) -> Manifest:

@@ -154,17 +154,13 @@ def left_by_attempts(
     waiting = {*outputs}
 
     def look(place: Path) -> None:
-        forms = (f".{number}", WAITING) if place in waiting else (number, BATCH, BUNDLE, SEGMENT)
-        found[place] = named_from(place, *forms)
+        beginning, *forms = (f".{number}", WAITING) if place in waiting else (number, BATCH, BUNDLE, SEGMENT)
+        named = fs(place).beginning(beginning)
+        found[place] = [path for path in named if any(form.fullmatch(path.name) for form in forms)]
 
     one_by_one(look, [*places, *waiting])
     for paths in found.values():
         yield from (path for path in paths if path not in kept)
-
-
-def named_from(directory: Path, beginning: str, *forms: re.Pattern[str]) -> list[Path]:
-    """Return the files in a directory that have a name of ours with this beginning."""
-    return [path for path in fs(directory).beginning(beginning) if any(form.fullmatch(path.name) for form in forms)]
 
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:

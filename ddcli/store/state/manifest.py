@@ -251,7 +251,8 @@ class Manifest:
         """Return the manifest as the JSON text that `read_manifest` reads; the first field is the checksum of all after it."""
         tree = {"format": FORMAT} | {name: getattr(self, name) for name in FIELDS}
         tree["batches"] = self.batch_register().to_json()
-        rest = json.dumps(tree, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()[1:] + b"\n"
+        text = json.dumps(tree, default=lambda entry: entry.to_json(), ensure_ascii=False, separators=(",", ":"))
+        rest = text.encode()[1:] + b"\n"
         return _head(rest) + rest
 
     @classmethod
@@ -355,11 +356,6 @@ def check_number(number: Any, path: Path) -> None:
     """Raise ValueError if a manifest has another number than its name, or there can be no next one."""
     if number != int(path.stem) or number >= LAST:
         raise ValueError(f"it has the number {number!r:.80}")
-
-
-def _plain(value: Any) -> Any:
-    assert isinstance(value, InputEntry | OutputEntry | ArrangementEntry)
-    return value.to_json()
 
 
 def _head(rest: bytes) -> bytes:

@@ -204,7 +204,8 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
         for entry in fs(place).entries():
             if entry.path in folders:
                 continue
-            if entry.file and _removable(entry.path, owned=owned, named=entry.path in named):
+            ours_by_name = owned and (OF_OUTPUT.fullmatch(entry.path.name) or WAITING.fullmatch(entry.path.name))
+            if entry.file and (ours_by_name or entry.path in named):
                 mine.append(entry.path)
             elif entry.path not in (directory, place / LOCK_OF_OUTPUT):
                 others.append(entry.path)
@@ -259,11 +260,6 @@ def remove(
 def _order(path: Path) -> tuple[bool, str]:
     """Return the place of a file in the order of removal: manifests come before the files that they name."""
     return path.parent.name != "manifest", str(path)
-
-
-def _removable(path: Path, *, owned: bool, named: bool) -> bool:
-    name = path.name
-    return named or (owned and bool(OF_OUTPUT.fullmatch(name) or WAITING.fullmatch(name)))
 
 
 def _is_own(name: str, directory: Path, path: Path, manifest: Manifest | None) -> bool:

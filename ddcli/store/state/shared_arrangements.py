@@ -304,7 +304,8 @@ def reader_name(pipeline: str, state: Path) -> str:
 
 def read_holds(directory: Path) -> tuple[Hold, ...]:
     """Return all holds on a state, in order of their readers' names. One that can't be read is a StateError: it may hold anything."""
-    return tuple(hold for path in _files(directory) if (hold := HOLDS.read(path)) is not None)
+    paths = [entry.path for entry in fs(directory / "holds").entries() if HOLD.fullmatch(entry.path.name)]
+    return tuple(hold for path in paths if (hold := HOLDS.read(path)) is not None)
 
 
 def read_claims(directory: Path) -> Claims:
@@ -347,8 +348,3 @@ def release(directory: Path, reader: str, files: Files) -> Hold | None:
 
 def _path(directory: Path, reader: str) -> Path:
     return directory / "holds" / f"{reader}.json"
-
-
-def _files(directory: Path) -> list[Path]:
-    """Return the files of all holds on a state."""
-    return [entry.path for entry in fs(directory / "holds").entries() if HOLD.fullmatch(entry.path.name)]

@@ -268,9 +268,12 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
     assert manifest is not None, "a state has a secret from its first commit on"
     arrangements = dict(manifest.arrangements)
     with state.begin() as transaction:
-        for name, entry in _hashed(manifest).items():
-            say(f"sorting {name} anew")
-            arrangements[name] = _distributed(transaction, name, entry, len(entry.shards), secret, anew=True)
+        for name, entry in manifest.arrangements.items():
+            if any(
+                _type(kind).kind in POOLED for kind in entry.schema.values()
+            ):  # the secret decides about their order
+                say(f"sorting {name} anew")
+                arrangements[name] = _distributed(transaction, name, entry, len(entry.shards), secret, anew=True)
         return transaction.commit(replace(manifest, arrangements=arrangements, secret=secret.hex()))
 
 
@@ -291,15 +294,6 @@ def _distributed(
             for at, made in parts:
                 found[at].setdefault(shard, []).append(made.write(transaction, name, at))
     return replace(entry, shards=tuple(map(gathered, found)))
-
-
-def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
-    """Return the arrangements with columns that are hashed: the order of their rows depends on the secret."""
-    return {
-        name: entry
-        for name, entry in manifest.arrangements.items()
-        if any(_type(kind).kind in POOLED for kind in entry.schema.values())
-    }
 
 
 class _RecordingFiles(Files):
@@ -357,11 +351,8 @@ def _text(manifest: Manifest, frontier: Times | None) -> str | None:
     """Return the times before a frontier as a person writes them."""
     if frontier is None:
         return None
-    return format_frontier(Frontier(frontier), _kinds(manifest)) if frontier else CLOSED
-
-
-def _kinds(manifest: Manifest) -> list[Type]:
-    return [_type(kind) for kind in manifest.cache["time"].values()]
+    kinds = [_type(kind) for kind in manifest.cache["time"].values()]
+    return format_frontier(Frontier(frontier), kinds) if frontier else CLOSED
 
 
 def _type(text: str) -> Type:
