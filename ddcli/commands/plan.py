@@ -12,8 +12,9 @@ from ddcli.job.idle_check import is_changed, look_for_work
 from ddcli.job.inputs import find_time, find_upper
 from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import size_of
-from ddcli.plan.changes import before_edits, describe, reach_of_edits, shown
+from ddcli.plan.changes import before_edits, describe, shown
 from ddcli.plan.estimates import estimated_rows
+from ddcli.plan.lineage import reach_of_edits
 from ddcli.plan.physical import EXPORT, WAITING
 from ddcli.plan.pipeline_file import work_regressions
 from ddcli.screen import plural
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from ddcli.driver.prepare import Prepared
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.changes import Edit, PlanChanges, Reach
+    from ddcli.plan.changes import Edit, PlanChanges
     from ddcli.plan.choices import PlanChoice
     from ddcli.plan.generations import Plan
+    from ddcli.plan.lineage import Reach
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest

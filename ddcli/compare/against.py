@@ -29,7 +29,8 @@ from ddcli.job.inputs import find_inputs
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import read_request, refuse_code
 from ddcli.job.verdict import KEPT
-from ddcli.plan.changes import before_edits, only, reach_of_edits, reached_outputs
+from ddcli.plan.changes import before_edits, only, reached_outputs
+from ddcli.plan.lineage import reach_of_edits
 from ddcli.screen import near, shell
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import ENDINGS

@@ -22,7 +22,7 @@ from ddcli.driver.prepare import bind_remembered, prepare
 from ddcli.errors import DdError, InputError, StateError, UsageError, suggestion
 from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.request import read_request, refuse_code
-from ddcli.plan.changes import reach_of_edits
+from ddcli.plan.lineage import reach_of_edits
 from ddcli.plan.pipeline_file import read_spec, work_regressions
 from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import real

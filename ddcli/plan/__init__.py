@@ -1,13 +1,13 @@
 """Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
 * build: from a spec to the logical graph, with every error at once; time columns that are data, too
-* changes: the consequences of a changed pipeline for its state; the columns that an edit of a file computes in another way, and what they reach
+* changes: the consequences of a changed pipeline for its state; the outputs that an edit of a file may change
 * checks: inputs without the rows that checks put aside, and the collections of violations; the names and columns that the tables of other programs can have
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
 * node: nodes, and graphs of them
 * generations: the optimizer's passes in order; lowering in generations, and the choices that a state remembers
-* lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart
+* lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart; the columns that an edit computes in another way, and the outputs that they reach
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections
 * relation: a collection while it is built; several in one schema; operands, and a row of the table of operators

@@ -3,7 +3,7 @@
 The rows on which some records can depend have the values of columns that are pushed down from a collection to the inputs below. Rows of an input with
 other values can't matter to the records in question. Where a join's one side is restricted and its other side is not, the keys of the rows that the
 restricted side can be made of restrict the other: of orders, the orders of the customers in one city. The restriction is sound, not sharp: below a
-loop, or a Python function, any row may matter.
+loop, or a Python function, any row may matter. A window function's value depends on the rows of its partition that its frame reaches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddcli.driver.prepare import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.errors import InputError
 from ddcli.expressions.lower import literal
-from ddcli.expressions.nanoseconds import Fine
+from ddcli.expressions.nanoseconds import Fine, to_values
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import Column, MapStep
 from ddcli.expressions.types import no_column
@@ -37,9 +37,13 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.windows import Frame, FrameBound, WindowCall
     from ddcli.plan.node import Node, Values
     from ddcli.provenance.slices import Slices
+    from ddcli.provenance.worlds import Contents, Numbers
     from ddcli.store.log.rows import Rows
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 MOST_KEYS = 1_000_000
@@ -339,3 +343,99 @@ def _has(name: str, value: Any, kind: Type) -> pl.Expr:
 def _where(place: str, path: Path, shown: str, row: int) -> Where:
     """Return the file and line of a row, by the reader's `place`; a copy of a file is `shown` as that file."""
     return Where(near(place.replace(str(path), shown, 1)), row if place == str(path) else None)
+
+
+RANKS = ("row_number", "rank", "dense_rank")
+"""Functions whose value depends on the rows up to the current one and its peers."""
+ROW = "\0row"
+"""The name of the column with a row's number, beside a record's own columns."""
+
+
+def in_reach(node: windows.Window, group: Contents, values: Mapping[str, Any]) -> tuple[Numbers, int]:
+    """Return the numbers of a partition's records, the nearest to the one with these `values` first, and how many of these can affect it.
+
+    The order is the window's: a number of rows is one of rows of multiplicity 1. Of a frame by values or groups of peers, all rows
+    between its bounds can, those that it excludes, too.
+    """
+    if not len(group):
+        return np.zeros(0, np.int64), 0
+    frame = group.frame().with_columns(pl.Series(ROW, np.arange(len(group))))
+    keys = [name for name, _ in node.order_by]
+    descends = [descending for _, descending in node.order_by]
+    if keys:  # null is the largest value; ties stay in the order of lanes
+        frame = frame.sort(keys, descending=descends, nulls_last=[not each for each in descends], maintain_order=True)
+    order = frame[ROW].to_numpy()
+    counts = np.maximum(group.matrix[order, -1], 0)
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    own = np.flatnonzero(np.isin(order, group.numbers(values)))
+    if not len(own):
+        return order, len(order)
+    at = int(own[0])
+    distances = np.where(starts < starts[at], starts[at] - ends + 1, starts - ends[at] + 1)
+    distances[at] = 0
+    nearest = np.lexsort([np.arange(len(order)) > at, np.abs(distances)])
+    ordered = _Ordered(node, frame, np.where(np.arange(len(order)) < at, -distances, distances), at)
+    reached = np.logical_or.reduce([ordered.seen(call) for _, call in node.calls]) & (counts > 0)
+    reached[at] = True
+    chosen = [each for each in nearest.tolist() if reached[each]]
+    left = [each for each in nearest.tolist() if not reached[each]]
+    return order[np.array(chosen + left, np.int64)], len(chosen)
+
+
+class _Ordered:
+    """The rows of a partition in the window's order, as the row `at` sees them: `distances` are the rows between, negative before it."""
+
+    def __init__(self, node: windows.Window, frame: pl.DataFrame, distances: Numbers, at: int) -> None:
+        self.node, self.frame, self.distances, self.at = node, frame, distances, at
+        differs = [frame[name].ne_missing(frame[name].shift()).to_numpy() for name, _ in node.order_by]
+        groups = np.cumsum(np.logical_or.reduce(differs)) if differs else np.zeros(len(frame), np.int64)
+        self.groups: Numbers = groups - groups[at]
+        self.everything = np.ones(len(frame), np.bool_)
+
+    def seen(self, call: WindowCall) -> Mask:
+        """Return the rows that a call's value can depend on."""
+        if call.function in ("lag", "lead"):
+            backwards = self.distances if call.function == "lag" else -self.distances
+            return (backwards <= 0) & (call.ignores_nulls | (backwards >= -call.number))
+        if call.function in RANKS:
+            return self.groups <= 0
+        if call.frame is None:
+            return self.everything
+        return self._within(call.frame, call.frame.start, -1) & self._within(call.frame, call.frame.end, 1)
+
+    def _within(self, frame: Frame, bound: FrameBound, side: int) -> Mask:
+        """Return the rows at or after the start of a frame (`side` -1), or at or before its end (1), and those that these are counted by."""
+        if bound.direction and bound.offset is None:
+            return self.everything
+        if frame.unit == "range" and bound.offset is not None:
+            return self._within_values(bound, side)
+        far = int(bound.offset.value) if bound.offset is not None and bound.direction == side else 0  # type: ignore[arg-type]
+        return (self.distances if frame.unit == "rows" else self.groups) * side <= far
+
+    def _within_values(self, bound: FrameBound, side: int) -> Mask:
+        """Return the rows on the inner side of a value: the current row's, moved by the bound's offset. Null has null alone near it."""
+        assert bound.offset is not None
+        name, descending = self.node.order_by[-1]
+        values = to_values(self.frame[name], self.node.schema[name])
+        mine: Any = values[self.at]
+        if mine is None:
+            return self.groups * side <= 0
+        rising = -1 if descending else 1
+        upwards = side * rising > 0
+        if bound.by_calendar:
+            keys, limits = bound.limits(self.frame.select(name), name, self.node.schema[name], descending=descending)
+            limit = limits.slice(self.at, 1)
+            if limit.null_count():
+                return self.everything
+            seen: Mask = ((keys <= limit) if upwards else (keys >= limit)).fill_null(value=False).to_numpy()
+            return seen
+        far: Any = bound.offset.value
+        if bound.offset.type.kind == "float32":
+            mine, far = np.float32(mine), np.float32(far)
+        try:
+            with np.errstate(over="ignore"):  # no value is beyond an infinity
+                limit = mine + far if bound.direction * rising > 0 else mine - far
+        except (OverflowError, TypeError):  # beyond all values of the type, or none that Python can move
+            return self.everything
+        return np.array([value is not None and (value <= limit if upwards else value >= limit) for value in values])

@@ -324,7 +324,7 @@ class Absence:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         try:
-            rounds = self.question.world.rounds(iterate).last + 1
+            rounds = self.question.world.rounds(iterate, self.question.world).last + 1
         except Opaque as error:
             return Missing(node, values, f"{error} can't be traced")
         initials = iterate.initials[node.which : node.which + 1]

@@ -15,7 +15,7 @@ from ddcli.plan import groupings, logical, windows
 from ddcli.plan.relation import PRESENCE
 from ddcli.plan.words import in_units, named, without_parentheses
 from ddcli.privacy import preview, previewed, unnamed
-from ddcli.screen import json_number
+from ddcli.screen import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
@@ -107,10 +107,15 @@ def show(value: Any) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value for a record, written as in other commands' messages and in JSON."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return str(json_number(value) if isinstance(value, float) else value)
+    """Return a value for a record, written as in other commands' messages and in JSON.
+
+    >>> from decimal import Decimal
+    >>> shown_value(Decimal("1.00")), shown_value([Decimal("1.00"), None])
+    ('1.00', '["1.00", null]')
+    """
+    if value is None or isinstance(value, bool | list | dict):
+        return json.dumps(json_value(value), ensure_ascii=False)
+    return str(json_value(value))
 
 
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:

@@ -69,6 +69,12 @@ class EncodedValues:
                 self._known[at] = None
         return self._known[at]
 
+    def note(self, layout: Layout, records: Sequence[Record], matrix: Matrix) -> None:
+        """Note the lanes of whole records, which are at the left of a matrix: those that are looked up then need not be encoded."""
+        kinds = " ".join(map(str, layout.schema.values()))
+        for at, record in enumerate(records):
+            self._known[kinds, repr(record)] = matrix[at : at + 1, : layout.width]
+
 
 class Contents:
     """Records with their multiplicities, as a matrix `[data lanes | count]`, consolidated."""
@@ -136,7 +142,9 @@ class Contents:
 
     def records(self) -> list[Record]:
         """Return the records as values."""
-        return decode_records(self.matrix, self.layout, self.values.pool)
+        records = decode_records(self.matrix, self.layout, self.values.pool)
+        self.values.note(self.layout, records, self.matrix)
+        return records
 
     def counts(self) -> list[int]:
         """Return the multiplicities, in the order of `records`."""
@@ -243,7 +251,7 @@ class EvaluatedPlan:
             node.fingerprint: Contents(as_of(fed[name], len(kinds), time), node.schema, values)
             for name, node in raw.items()
         }
-        self._loops: dict[str, Rounds] = {}
+        self._loops: dict[tuple[str, Place], Rounds] = {}
 
     @property
     def now(self) -> list[Any]:
@@ -260,11 +268,12 @@ class EvaluatedPlan:
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(self.fed[source.name], source.schema | times, self.values)
 
-    def rounds(self, loop: loops.Iterate) -> Rounds:
-        """Return the rounds of a loop."""
-        if loop.fingerprint not in self._loops:
-            self._loops[loop.fingerprint] = Rounds(loop, self)
-        return self._loops[loop.fingerprint]
+    def rounds(self, loop: loops.Iterate, place: Place) -> Rounds:
+        """Return the rounds of a loop in a place: here, or in a round of the loop around it."""
+        at = loop.fingerprint, place
+        if at not in self._loops:
+            self._loops[at] = Rounds(loop, place)
+        return self._loops[at]
 
     @property
     def world(self) -> EvaluatedPlan:
@@ -283,17 +292,10 @@ class Round:
         self.all, self.number = rounds, number
         self.depth = rounds.loop.depth
         self.world: EvaluatedPlan = rounds.around.world
-        self._loops: dict[str, Rounds] = {}
 
     def contents(self, node: Node) -> Contents:
         """Return the contents of a collection of the body in this round."""
         return self.all.contents(node, self.number)
-
-    def rounds(self, loop: loops.Iterate) -> Rounds:
-        """Return the rounds of a loop in the body, in this round."""
-        if loop.fingerprint not in self._loops:
-            self._loops[loop.fingerprint] = Rounds(loop, self)
-        return self._loops[loop.fingerprint]
 
     def home(self, node: Node) -> Place:
         """Return the place where a node's collection is looked up: this round, or a place around the loop if no round changes the node."""

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ddcli.expressions.tree import Column, Literal, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, temporal
-from ddcli.plan.changes import reach_of_edits
-from ddcli.plan.lineage import lineage
+from ddcli.plan.lineage import lineage, reach_of_edits
 from ddcli.plan.pipeline_file import BoundPipeline, parse_spec
 from tests.draws import many
 from tests.judge.columns import VALUES
