@@ -82,7 +82,7 @@ class BufferPool:
     """
 
     def __init__(self) -> None:
-        self._rooms: list[np.ndarray] = []
+        self._buffers: list[np.ndarray] = []
         self._lock = threading.Lock()
 
     def matrix(self, rows: int, width: int) -> np.ndarray:
@@ -93,18 +93,18 @@ class BufferPool:
         if size < LARGE:
             return np.empty((rows, width), np.int64)
         with self._lock:
-            return self._room(size)[:size].reshape(rows, width)
+            return self._buffer(size)[:size].reshape(rows, width)
 
-    def _room(self, size: int) -> np.ndarray:
+    def _buffer(self, size: int) -> np.ndarray:
         """Return the memory of a matrix of `size` numbers."""
         import numpy as np
 
         (unused,) = references([np.empty(0)])  # depends on the version of Python
-        free = [count <= unused for count in references(self._rooms)]
-        for buffer, unused in zip(self._rooms, free, strict=True):
+        free = [count <= unused for count in references(self._buffers)]
+        for buffer, unused in zip(self._buffers, free, strict=True):
             if unused and size <= buffer.size <= 2 * size:
                 return buffer
-        self._rooms = [buffer for buffer, unused in zip(self._rooms, free, strict=True) if not unused]
+        self._buffers = [buffer for buffer, unused in zip(self._buffers, free, strict=True) if not unused]
         # Shards are of much the same size: the next one may be a bit larger.
-        self._rooms.append(np.empty(size + size // 16, np.int64))
-        return self._rooms[-1]
+        self._buffers.append(np.empty(size + size // 16, np.int64))
+        return self._buffers[-1]
