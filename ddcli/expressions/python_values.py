@@ -210,11 +210,18 @@ class Foreign:
         frame = frame.select(self.columns)
         given, chosen = self._batch(frame) if self.step.batch else self._records(frame)
         for name, type_ in self.output.items():
-            if not type_.nullable and given[name].null_count():
-                row = int(chosen[int(given[name].is_null().arg_max() or 0)])
+            row = null_row(given[name], type_)
+            if row is not None:
+                inside = given[name][row] is not None
                 hint = f"declare it as `{type_}?`, or return a value"
-                problem = f"{self.step.function} returned null for {self._called(name)}"
-                raise InputError(problem + self._row(frame, row), hint=None if name in self.parts else hint)
+                hint = (
+                    f"its type {type_} refuses nulls inside; a `?` behind the inner type allows them"
+                    if inside
+                    else hint
+                )
+                problem = f"{self.step.function} returned null {'inside' if inside else 'for'} {self._called(name)}"
+                where = self._row(frame, int(chosen[row]))
+                raise InputError(problem + where, hint=None if name in self.parts else hint)
         whole = len(chosen) == frame.height and bool((chosen == np.arange(frame.height)).all())
         if whole:
             return given, rows, weights
@@ -299,6 +306,20 @@ class Foreign:
             if fitted.null_count() == series.null_count():
                 return fitted
         raise InputError(f"{self.step.function} returned {series.dtype} for `{series.name}`, expected {wanted}")
+
+
+def null_row(series: pl.Series, kind: Type) -> int | None:
+    """Return a row with a null that the type refuses, at any depth; None if there is none."""
+    if series.null_count() and not kind.nullable:
+        return int(series.is_null().arg_max() or 0)
+    if not kind.depth:
+        return None
+    there, values = series.is_not_null().arg_true(), series.drop_nulls()
+    if kind.inner is not None:
+        found = null_row(values.explode(empty_as_null=False, keep_nulls=False), kind.inner)
+        return None if found is None else int(there[values.list.len().cum_sum().search_sorted(found, side="right")])
+    rows = (null_row(values.struct.field(name), inner) for name, inner in kind.fields)
+    return next((int(there[row]) for row in rows if row is not None), None)
 
 
 def records_of(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:

@@ -337,6 +337,37 @@ def test_a_call_that_fails_ends_a_run_without_a_quarantine(remembering):
     assert "raised ValueError: busy for the row {'k': 3, 'w': 'a'}" in result.err
 
 
+@pytest.mark.parametrize("memo", ["true", "false"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_null_inside_a_list_is_an_error_of_its_record(shop, memo, batch):
+    """A null at a depth where its type refuses it puts the record aside, as one in place of a value does; without a quarantine the run names the record."""
+    shop.write(
+        "m.py",
+        "import polars as pl\n"
+        "def each(record):\n"
+        "    return {'k': record['k'], 'tags': [[{'t': 'a'}], [{'t': None if record['k'] == 1 else 'b'}]]}\n"
+        "def together(frame):\n"
+        "    found = pl.DataFrame([each(record) for record in frame.to_dicts()], schema_overrides={'k': pl.Int64})\n"
+        "    return found.with_columns(frame['row'])\n",
+    )
+    function = f"{{call: 'm:{'together' if batch else 'each'}', memo: {memo}}}, batch: {str(batch).lower()}"
+    shop.write(
+        "p.yaml",
+        "errors: quarantine\ninputs: {rows: {path: rows/}}\noutputs: {made: out/}\ncollections:\n  made:\n    from: rows\n    apply:\n"
+        f"      - project: [k]\n      - map: {{function: {function}, columns: {{k: int64, tags: 'list[list[struct[t: string]]]'}}}}\n",
+    )
+    add(shop, [(0, "x"), (1, "y"), (2, "z")])
+    assert shop("run", "p.yaml").code == 0
+    found = pl.read_parquet(shop.folder / "out" / "updates-*.parquet").sort("k")
+    assert found["k"].to_list() == [0, 2]
+    assert found["tags"].to_list() == [[[{"t": "a"}], [{"t": "b"}]]] * 2
+    (problem,) = pl.read_parquet(shop.folder / ".dd" / "p" / "errors" / "updates-*.parquet")["error"]
+    assert problem == f"m:{'together' if batch else 'each'} returned null inside `tags` for the row {{'k': 1}}"
+    edit(shop, "errors: quarantine", "errors: fail")
+    shop.write("p.yaml", (shop.folder / "p.yaml").read_text().replace("out/", "other/"))
+    assert problem in shop("run", "p.yaml", "--state", ".dd/other").err
+
+
 def test_one_thread_calls_at_a_time(shop, monkeypatch):
     """Threads share a large run, so that one calls while another encodes and writes results; none calls while another does, and each record has one result."""
     (shop.folder / "m.py").write_text(
