@@ -231,8 +231,8 @@ def _with_file(request: Request, manifest: Manifest, state: State | None, planni
         noted = replace(manifest, pipeline=request.digest, cache=cache)
         with state.begin() as transaction:
             for name, owner in stale.items():
-                facts = noted.reopenings, owner.horizon, owner.order, owner.log, graph.tags.get(name)
-                write_progress(transaction, request.outputs[name], noted.upper, *facts)
+                owner = owner._replace(reopenings=noted.reopenings, tags=graph.tags.get(name, {}))
+                write_progress(transaction, request.outputs[name], noted.upper, owner)
             transaction.commit(noted)
     return idle_summary(request, manifest)
 

@@ -23,7 +23,6 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import updates_after
-from ddcli.store.log.reader import LogReader
 from ddcli.store.state.consumers import (
     Consumer,
     check_name,
@@ -34,12 +33,10 @@ from ddcli.store.state.consumers import (
     write_consumer,
 )
 from ddcli.store.state.contents import unpublished
-from ddcli.store.state.entries import InputFile
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, read_owned
 from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.kinds import READ_ERRORS
-from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -303,19 +300,17 @@ class OutputFeed:
 
         The last file may grow meanwhile: only the rows that the manifest counts are read.
         """
-        listed = tuple(InputFile(file.name, file.size, 0) for file in files)
         columns = parse_schema(output.schema)  # older files may lack some
-        log = Updates(tuple(manifest.cache["time"]), columns, diff=DIFF, absent=tuple(columns))
-        reader = LogReader(Listing(self.path, listed), log)
-        first, last = reader.scan([0]), reader.scan([len(files) - 1])
+        form = Updates(tuple(manifest.cache["time"]), columns, diff=DIFF, absent=tuple(columns))
+        log = ChangeLog.of_files(self.path, files, form)
+        first, last = log.reader.scan([0]), log.reader.scan([len(files) - 1])
         if len(files) == 1:
             parts = [first.slice(known, files[0].rows - known)]
         else:
-            between = [reader.scan(range(1, len(files) - 1))] if len(files) > 2 else []
+            between = [log.reader.scan(range(1, len(files) - 1))] if len(files) > 2 else []
             parts = [first.slice(known), *between, last.slice(0, files[-1].rows)]
-        rows = ChangeLog(self.path, reader, DIFF, None).as_of(LATEST, rows=pl.concat(parts))
         try:
-            return rows.collect(engine="streaming")
+            return log.as_of(LATEST, rows=pl.concat(parts)).collect(engine="streaming")
         except OSError as error:
             raise unreadable(self.path, error) from None
 

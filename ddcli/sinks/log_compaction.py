@@ -25,16 +25,15 @@ from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import Part, Summary, read_summary
-from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, parquet_bytes, time_column
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.consumers import claimants, is_summed
 from ddcli.store.state.directory import State
-from ddcli.store.state.entries import FileEntry, InputFile
-from ddcli.store.state.outputs import output_paths, read_owned, same_outputs, write_progress
+from ddcli.store.state.entries import FileEntry
+from ddcli.store.state.outputs import Owner, output_paths, read_owned, same_outputs, write_progress
 from ddcli.store.state.upkeep import manifest_of, written_to
 from ddcli.store.state.verify import check_bytes
-from ddcli.store.tables.listing import Listing, mark_of
+from ddcli.store.tables.listing import mark_of
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -259,9 +258,7 @@ class _Old:
         return format_time(times[0], list(self.time.values())) if times else None
 
     def _log(self, files: Sequence[FileEntry]) -> ChangeLog:
-        listed = tuple(InputFile(file.name, file.size, 0) for file in files)
-        reader = LogReader(Listing(self.path, listed), Updates(tuple(self.time), None, diff=DIFF, unites=True))
-        return ChangeLog(self.path, reader, DIFF, None)
+        return ChangeLog.of_files(self.path, files, Updates(tuple(self.time), None, diff=DIFF, unites=True))
 
     def summed(self, files: Sequence[FileEntry]) -> tuple[FileEntry, SummedUp]:
         """Return the file that replaces these, and the report; write it if there is a transaction."""
@@ -284,17 +281,10 @@ class _Old:
             self.transaction.add_output(self.path / name, data, first=True)
             for file in files:
                 self.transaction.retire(self.path / file.name)
-            _, owner = read_owned(self.path)
-            write_progress(
-                self.transaction,
-                self.path,
-                self.manifest.upper,
-                self.manifest.reopenings,
-                self.output.horizon,
-                owner.order if owner else (),
-                self.output.log,
-                owner.tags if owner else None,
+            owner = (read_owned(self.path)[1] or Owner())._replace(
+                reopenings=self.manifest.reopenings, horizon=self.output.horizon, log=self.output.log
             )
+            write_progress(self.transaction, self.path, self.manifest.upper, owner)
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)
         entry = FileEntry(name, *facts, footer=checksum(footer_in(data)), first=first, commit=commit)

@@ -45,7 +45,7 @@ from ddcli.store.log.writer import (
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.fingerprint import continues, log_number
-from ddcli.store.state.outputs import write_progress
+from ddcli.store.state.outputs import Owner, write_progress
 from ddcli.store.state.register import last_of, more
 from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.listing import mark_of
@@ -356,8 +356,9 @@ class OutputWriter:
 
     def progress(self, directory: Path, horizon: int | None, name: str, log: str) -> None:
         """Write the progress of an output's log, which has an identity."""
-        order, tags = self.orders.get(name, ()), self.tags.get(name)
-        write_progress(self._commit, directory, self.upper, self.reopenings, horizon, order, log, tags)
+        order, tags = self.orders.get(name, ()), self.tags.get(name, {})
+        owner = Owner(reopenings=self.reopenings, horizon=horizon, order=order, log=log, tags=tags)
+        write_progress(self._commit, directory, self.upper, owner)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
         """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is the last manifest's entry."""

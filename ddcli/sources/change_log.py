@@ -32,11 +32,13 @@ from ddcli.store.log.log_files import not_after, physically
 from ddcli.store.log.pieces import within
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import beyond
+from ddcli.store.state.entries import InputFile
 from ddcli.store.state.outputs import read_owned, tags_within
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import NOT_THERE, PARQUET, name_of_kind
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.kinds import READ_ERRORS
+from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import format_frontier, format_time, parse_time
 
 if TYPE_CHECKING:
@@ -45,9 +47,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import RowOrder, Schema
     from ddcli.privacy import Tags
-    from ddcli.store.state.entries import Times
+    from ddcli.store.state.entries import FileEntry, Times
     from ddcli.store.state.outputs import Owner
-    from ddcli.store.tables.listing import Listing
 
 LATEST = "latest"
 """As of this, all updates count."""
@@ -129,6 +130,12 @@ class ChangeLog:
     """That in which its contents are shown, before their columns decide."""
     tags: Tags = field(default_factory=dict)
     """The tags of columns that previews hide."""
+
+    @classmethod
+    def of_files(cls, path: Path, files: Sequence[FileEntry], log: Updates) -> ChangeLog:
+        """Return the log of some files of an output."""
+        listed = tuple(InputFile(file.name, file.size, 0) for file in files)
+        return cls(path, LogReader(Listing(path, listed), log), DIFF, None)
 
     @classmethod
     def open(

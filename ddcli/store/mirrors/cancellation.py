@@ -7,9 +7,10 @@ No row is taken for another one because their hashes are equal. Equal rows that 
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -161,7 +162,9 @@ class _ComparedRows:
     def leave(self, frame: pl.DataFrame) -> None:
         """Note rows that are left, with texts of their own: few rows would else hold all texts of their file."""
         if frame.height:
-            frame = _with_own_texts(frame)
+            copy = io.BytesIO()
+            frame.write_ipc(copy, compat_level=pl.CompatLevel.oldest())
+            frame = pl.read_ipc(copy.getvalue())
             self._left.append(frame)
             self.left += frame.height
             self.kept += int(frame.estimated_size())
@@ -190,27 +193,6 @@ def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
         if rows:
             yield frame.slice(start, rows)
         start += rows
-
-
-def _with_own_texts(frame: pl.DataFrame) -> pl.DataFrame:
-    kinds = (pl.String, pl.Binary)
-    return frame.with_columns(
-        pl.Series(_UntypedArray(each.to_arrow(compat_level=pl.CompatLevel.oldest()))).alias(each.name)
-        for each in frame.get_columns()
-        if each.dtype in kinds
-    )
-
-
-class _UntypedArray:
-    """An array of pyarrow without its type: to take that, polars imports all of pyarrow's functions, a twentieth of such a run's time."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Return the capsules of its schema and of its memory."""
-        schema, memory = self._array.__arrow_c_array__(requested_schema)
-        return schema, memory
 
 
 def _behind(waiting: Sequence[_FileQueue], sides: Sequence[_ComparedRows]) -> int | None:

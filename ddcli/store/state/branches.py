@@ -29,7 +29,7 @@ from ddcli.store.state.directory import State, new_identity
 from ddcli.store.state.document import BRANCH, BRANCHES
 from ddcli.store.state.entries import Size, log_identity
 from ddcli.store.state.manifest import RESTORE, Manifest, branch_of, manifest_path, read_manifest, read_newest
-from ddcli.store.state.outputs import check_outputs, output_paths, read_owned, relative_file, write_progress
+from ddcli.store.state.outputs import Owner, check_outputs, output_paths, read_owned, relative_file, write_progress
 from ddcli.store.state.removal import find_removal, remove
 from ddcli.store.state.shared_arrangements import BRANCH as BRANCH_HOLD
 from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, release, write_hold
@@ -124,9 +124,7 @@ def _linked(
             )
     _, owner = read_owned(real(source))
     log = log_identity(entry.log, transaction.number)
-    reopenings, horizon, order = (owner.reopenings, owner.horizon, owner.order) if owner else (0, entry.horizon, ())
-    tags = owner.tags if owner else None
-    write_progress(transaction, target, manifest.upper, reopenings, horizon, order, log, tags)
+    write_progress(transaction, target, manifest.upper, (owner or Owner(horizon=entry.horizon))._replace(log=log))
     return replace(entry, path=relative(target, transaction.state.directory), log=log)
 
 

@@ -353,8 +353,8 @@ class Owner(NamedTuple):
     the identity of the log, which is another one after it was written anew, and the tags of its columns.
     """
 
-    state: str
-    path: str
+    state: str = ""
+    path: str = ""
     reopenings: int = 0
     horizon: int | None = None
     order: RowOrder = ()
@@ -381,22 +381,10 @@ def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
     return json.dumps({"upper": tree} | owned).encode() + b"\n"
 
 
-def write_progress(
-    transaction: Transaction,
-    directory: Path,
-    upper: Times,
-    reopenings: int = 0,
-    horizon: int | None = None,
-    order: RowOrder = (),
-    log: str = "",
-    tags: Tags | None = None,
-) -> None:
-    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
-
-    It holds the log's owner, from when on, the order in which its contents are shown, the identity of the `log`, and the tags of its columns.
-    """
+def write_progress(transaction: Transaction, directory: Path, upper: Times, owner: Owner | None = None) -> None:
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. The `owner` gets the identity and the path of the transaction's state."""
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, directory), reopenings, horizon, order, log, tags or {})
+    owner = (owner or Owner())._replace(state=state.identity, path=relative(state.directory, directory))
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 
