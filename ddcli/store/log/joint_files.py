@@ -129,8 +129,6 @@ LARGE = 128 << 10
 """The bytes up to which a file grows: a commit writes at most these again."""
 COMMITS = 256
 """Commits that a file has at most: each is a line in its footer."""
-GROUPS = 16
-"""The row groups of a file, at most: a commit adds one, unchanged; if there would be more, they become one, whose rows are encoded again."""
 
 
 class FileVersion(NamedTuple):
@@ -149,34 +147,19 @@ def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> boo
 def appended(content: bytes, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
     """Return the `content` of a log's newest file, whose fingerprint is `mark`, with a commit's rows, the rows of the file `data`, after its own.
 
-    Both files' row groups stay as they are: to encode the old rows again would take longer than the rest of a small commit.
     None if the columns differ, or the file has as many commits as it may have.
     """
-    before = _versions(footer_in(content))
-    if len(before) >= COMMITS:
-        return None
-    versions = (*before, FileVersion(newest.commit, newest.rows, mark))
-    metadata = {KEY: json.dumps(versions, separators=(",", ":"))}
-    groups = RowGroups()
-    try:
-        ends = [len(MAGIC) + groups.add(len(part), footer_in(part)) for part in (content, data)]
-    except ValueError:  # its columns differ, or another version of the writer describes them differently
-        return _encoded(content, data, metadata)
-    if groups.count > GROUPS:
-        return _encoded(content, data, metadata)
-    return memoryview(b"".join([content[: ends[0]], data[len(MAGIC) : ends[1]], groups.finish(metadata)]))
-
-
-def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memoryview | None:
-    """Return a file of the rows of one and then another, encoded anew; None where their columns are not the same."""
     import polars as pl
 
     from ddcli.store.log.writer import parquet_bytes
 
+    before = _versions(footer_in(content))
     known, added = (pl.read_parquet(io.BytesIO(part)) for part in (content, data))
-    if known.schema != added.schema:
+    if len(before) >= COMMITS or known.schema != added.schema:
         return None
+    versions = (*before, FileVersion(newest.commit, newest.rows, mark))
     whole = pl.concat([known, added], rechunk=True)
+    metadata = {KEY: json.dumps(versions, separators=(",", ":"))}
     return parquet_bytes(len(whole), lambda start, end: whole[start:end], metadata)
 
 

@@ -252,21 +252,13 @@ class RowGroups:
         self.size += body
         return body
 
-    @property
-    def count(self) -> int:
-        """Return the number of row groups."""
-        return len(self._groups)
-
-    def finish(self, metadata: Mapping[str, str] | None = None) -> bytes:
-        """Return the bytes after the row groups; the footer has the first part's metadata, and `metadata` in place of its entries with the same keys."""
+    def finish(self) -> bytes:
+        """Return the bytes after the row groups; the footer has the first part's metadata."""
         assert self._footer, "a file of no parts has no columns"
-        if self._only is not None and not metadata:
+        if self._only is not None:
             return self._only
         kinds = {field: kind for field, (kind, _) in self._footer.items()}
         joined = {ROWS: (kinds[ROWS], number_bytes(self._rows)), GROUPS: (kinds[GROUPS], structs_bytes(self._groups))}
-        if metadata:
-            texts = {**metadata_of(self._footer), **metadata}
-            joined[METADATA] = LIST, structs_bytes([_pair(*each) for each in texts.items()])
         footer = struct_bytes(self._footer | joined)
         return footer + len(footer).to_bytes(4, "little") + MAGIC
 
@@ -286,10 +278,6 @@ def metadata_of(footer: Fields) -> dict[str, str]:
     """Return the key-value metadata of a footer; a key may have no text."""
     pairs = [fields(pair) for pair in structs(footer.get(METADATA, (LIST, b"\0"))[1])]
     return {text(pair[1][1]): text(pair[2][1]) if 2 in pair else "" for pair in pairs}
-
-
-def _pair(key: str, value: str) -> bytes:
-    return struct_bytes({1: (BINARY, text_bytes(key)), 2: (BINARY, text_bytes(value))})
 
 
 def _moves(by: int, at: int) -> Shape:
