@@ -142,7 +142,7 @@ def read_all(state, made, opened):
 def test_batches_of_a_bundle_are_read_together(place):
     """A request for each block, however many batches are read of it."""
     made, state = commit(place, 1000, 0, elsewhere=True), place / "state"
-    delayed, opened = Delayed(0), OpenBundles.of(made)
+    delayed, opened = Delayed(0), OpenBundles(made.bundles)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectPath, "_errors", delayed.errors())
         assert read_all(state, made, opened) == [b"batch %d 0" % at for at in range(1000)]
