@@ -1,7 +1,7 @@
 """A run from its request to its commit.
 
 * changed_rows: rows of inputs with other values, and their updates in a dry run
-* dataflow_run: the skeleton of a run and of a rebuild: one step, the checks before a commit, one commit
+* check_gate: the checks before a commit
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
@@ -13,7 +13,7 @@
 * requested_changes: the changes that a request makes, and the refusals before anything is built anew
 * run: a run from request to commit
 * single_run: the run proper: one step, one commit; inputs whose progress is measured as they are read
-* step: the step: slices of inputs through the dataflow to files of outputs and state
+* step: the skeleton of a run and of a rebuild: one step, from slices of inputs through the dataflow to files of outputs and state; one commit
 * tables: tables of other programs around a run: inputs are mirrored, outputs follow
 * watch: `--watch`: a run whenever inputs change
 """

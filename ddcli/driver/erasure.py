@@ -20,9 +20,10 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.dataflow_run import OWN_TIMES, CheckGate
+from ddcli.driver.check_gate import CheckGate
 from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
+from ddcli.driver.step import OWN_TIMES, commit
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
@@ -275,7 +276,7 @@ class _Erasure:
                 | forgotten_notes(forgetting, transaction.number)
                 | ({"built": built} if built else {}),
             )
-            return gate.commit(transaction, kept, self.readers)
+            return commit(rebuild.request, transaction, gate.written(kept), self.readers)
 
     @property
     def _forgetting(self) -> ErasureRequest:

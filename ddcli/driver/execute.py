@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.driver.dataflow_run import refuse_waiting
+from ddcli.driver.check_gate import refuse_waiting
 from ddcli.driver.prepare import RunPlan, copy_directory, prepare, prepare_run
 from ddcli.driver.replacement import open_replacements, seen_with, with_copies
 from ddcli.driver.single_run import SingleRun, state_size

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
-from ddcli.driver.dataflow_run import OWN_TIMES, DataflowRun, StepInput
 from ddcli.driver.erasure import erase, forgotten_notes
 from ddcli.driver.ledgers import with_whole_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
@@ -42,7 +41,7 @@ from ddcli.driver.requested_changes import (
     refuse_taking_back,
     with_new_columns,
 )
-from ddcli.driver.step import pools_for
+from ddcli.driver.step import OWN_TIMES, DataflowRun, StepInput, pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier, join

@@ -166,7 +166,7 @@ def _requested(pipeline: Path, options: RunOptions) -> Request:
     )
     refreshes = options.refresh is not None
     if options.accept or options.reason is not None:
-        from ddcli.driver.dataflow_run import accepting
+        from ddcli.driver.check_gate import accepting
 
         request = request.deciding(accepts=accepting(request.spec, options.accept, options.reason))
     return request.deciding(apply=options.apply or refreshes, refresh=options.refresh, rewrite=options.rewrite)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass, frozen
-from ddcli.driver.dataflow_run import OWN_TIMES, DataflowRun, StepInput
 from ddcli.driver.ledgers import with_ledgers
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.replacement import read_slice, with_copied_rows
-from ddcli.driver.step import pools_for
+from ddcli.driver.step import OWN_TIMES, DataflowRun, StepInput, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.lanes import Columns, Layout
 from ddcli.engine.rounds import Interval
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-    from ddcli.driver.dataflow_run import StepResult
     from ddcli.driver.replacement import Replacement
+    from ddcli.driver.step import StepResult
     from ddcli.engine.counts import Progress
     from ddcli.engine.pool import Pool
     from ddcli.engine.scope import Scope

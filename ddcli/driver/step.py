@@ -1,9 +1,14 @@
-"""The step of a run: from slices of inputs through the dataflow to files of outputs and state, in memory, out of core, or as tasks."""
+"""The skeleton of a run: a graph is computed over an interval of times in one step, checks decide, and one commit has all that it changed.
+
+A run over new rows (`single_run`) and the rebuild of a state (`migration`) are made of it: each states its sources, its outputs, and the manifest
+that it commits. The step leads from slices of inputs through the dataflow to files of outputs and state: in memory, or out of core; tasks on other
+processes are `runtime.scheduler`'s.
+"""
 
 from __future__ import annotations
 
-import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -11,44 +16,61 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddcli.circuit.graph import assemble
+from ddcli.circuit.operators import CircuitContext
 from ddcli.circuit.traces import memory_of
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
+from ddcli.driver.check_gate import gate_of
 from ddcli.engine import kernels
-from ddcli.engine.jit.settings import cache_dir
+from ddcli.engine.counts import Counts
+from ddcli.engine.kernels import ManyPairs
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
+from ddcli.engine.process import Workers
+from ddcli.engine.scope import Scope
+from ddcli.errors import UsageError
 from ddcli.job.sizes import MUCH
 from ddcli.job.summary import SparkSummary
+from ddcli.plan.memo import remembered
 from ddcli.sinks.outputs import LARGE
-from ddcli.sinks.pieces import INLINE
+from ddcli.sinks.side_logs import ErrorLog
+from ddcli.sources.input_format import facts_of
+from ddcli.sources.readers import refuse_rewritten
 from ddcli.store.files.access import fs, real
-from ddcli.store.files.buckets import settings_in_use
 from ddcli.store.files.gate import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     import numpy as np
+    import polars as pl
 
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.traces import StateTraces
-    from ddcli.engine.counts import Counts
+    from ddcli.driver.check_gate import CheckGate
+    from ddcli.driver.prepare import RunPlan
     from ddcli.engine.executor import Part
     from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
+    from ddcli.job.summary import SparkSummary
+    from ddcli.job.verdict import Verdict
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
-    from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Feed, Slice
+    from ddcli.sources.readers import Feed, Reader, Slice
+    from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import Times
+    from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
 
-LARGE_RESULT = 64 << 20
-"""Bytes of outputs in the result of a task of a dry run: of more updates of a check only the number is known."""
+OWN_TIMES = "own_times"
+"""The key of a manifest's cache that is true while outputs and arrangements have all updates at the times of the rows that they come from: no run has corrected any."""
 
 
 def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:
@@ -223,91 +245,207 @@ class StepExecutor:
         finally:
             spill.clear()
 
-    def _inline(self) -> int:
-        """Return the bytes of outputs that the result of a task may have; a dry run writes none to files, and its results stay on this machine."""
-        if self.transaction is None:
-            return LARGE_RESULT
-        slices = max((len(feed.slices) for feed in self.taken.values()), default=0)
-        stages = max(len(self.assembled.nest.scope.stages), 1)  # none, where a change only removes outputs
-        return INLINE // (stages * max(self.cut.passes, slices))
 
-    def run_as_tasks(
-        self,
-        graph: PhysicalGraph,
-        placement: Placement,
-        facts: dict[str, InputFacts],
-        errors: ErrorLog,
-        watch: Callable[[Counts], None],
-        widths: Mapping[str, float] | None = None,
-    ) -> tuple[Counts, SparkSummary | None]:
-        """Step task by task, each where it is best done; return their counts, and where they were done if some were on Spark.
+@frozen
+class StepInput:
+    """A graph, the updates and traces that it begins with, and the interval over which it is computed."""
 
-        `watch` receives the counts so far before each stage, and may raise. `widths` are the bytes of an input's files per row,
-        for the progress display.
-        """
-        from ddcli.runtime.scheduler import TaskScheduler
-        from ddcli.runtime.task import Job
-        from ddcli.store.scratch.spill import scratch
+    graph: PhysicalGraph
+    readers: dict[str, Reader]
+    taken: Mapping[str, Feed]
+    cut: Sizes
+    spread: bool
+    """True: each stage gets an engine of its own, as tasks."""
+    pools: Sequence[Pool]
+    traces: StateTraces
+    interval: Interval
+    since: Times | None
+    """The frontier from which on the facts of inputs are noted: None for all of their times."""
+    until: Times | None = None
+    """The frontier up to which they are noted: None for the interval's."""
+    streams: bool = False
+    combines: bool = False
+    bundled: bool = False
+    """True: the commit may put small batches into one file."""
+    often: bool = False
+    widths: Mapping[str, float] | None = None
 
-        transaction, traces, publishing = self.transaction, self.traces, self.publishing
-        request = publishing.request
-        outputs = {name: request.outputs[name] for name in publishing.layouts}
-        if transaction is not None:
-            transaction.expect(outputs.values())
-        # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
-        beside = transaction is not None and (request.asked.resources.engine != "local" or fs(request.state).is_local)
-        files = transaction.state.files if transaction is not None and beside else Files()
-        with (
-            nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,
-            scratch(real(Path(place) if isinstance(place, str) else place), files) as here,
-        ):
-            job = Job(
-                state=request.state,
-                scratch=here,
-                token=os.urandom(4).hex(),
-                number=transaction.number if transaction is not None else None,
-                manifest=traces.manifest,
-                secret=traces.pools[0].secret,
-                identity=traces.manifest.identity if traces.manifest else "",
-                graph=graph,
-                cut=self.cut,
-                interval=self.interval,
-                upper=traces.frontier or self.interval.upper,
-                time=publishing.time,
-                taken=self.taken,
-                facts=facts,
-                imports=traces.imports,
-                claims=traces.claims,
-                past=traces.past,
-                only=traces.only,
-                answered=traces.answered,
-                erases=traces.erases,
-                outputs=outputs,
-                inline=self._inline(),
-                most=publishing.most,
-                reopen=publishing.reopen,
-                combines=self.assembled.scope.combines,
-                quarantines=request.spec.errors is not None,
-                cache_dir=cache_dir(),
-                store=settings_in_use(),
-            )
-            scheduler = TaskScheduler(
-                job,
-                self.assembled,
-                placement,
-                traces,
-                publishing,
-                transaction,
-                facts,
-                errors,
-                request.asked.say,
-                request.asked.progress,
-                widths or {},
-                watch,
-            )
-            scheduler.run()
-        tasks, stages = scheduler.tasks, scheduler.stages
-        if placement.spark is None or not tasks[True]:
-            return scheduler.counts, None
-        where = placement.spark.master
-        return scheduler.counts, SparkSummary(where, tasks[True], stages[True], tasks[False], stages[False])
+
+@frozen
+class StepResult:
+    """The result of a run's step, and the manifest that it committed; in a dry run the one from before."""
+
+    manifest: Manifest | None
+    writer: OutputWriter
+    counts: Counts
+    spark: SparkSummary | None
+    facts: dict[str, InputFacts]
+    errors: ErrorLog
+    verdicts: dict[str, Verdict]
+
+
+@dataclass
+class DataflowRun(ABC):
+    """A run that has something to do: read, step, commit. Without a state, in a dry run, nothing is committed."""
+
+    request: Request
+    manifest: Manifest | None
+    state: State | None
+    planning: RunPlan
+    placement: Placement
+    time: Schema
+    """The time columns of the outputs and their types, one for each coordinate."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether this commit becomes one with a later one, which its checks are judged by."""
+        return False
+
+    @property
+    def kinds(self) -> list[Type]:
+        return list(self.time.values())
+
+    def compute(self) -> StepResult:
+        """Compute and commit: in memory if that is large enough, also for the rows of joins, which are known only when they are made; else, from the beginning, out of core."""
+        try:
+            return self._attempt(self.begin())
+        except ManyPairs as many:
+            self.placement.joined = many.rows
+        self.request.asked.say(
+            f"a join has {self.placement.joined:,} rows, too many for the memory: the run starts again out of core"
+        )
+        return self._attempt(self.begin())
+
+    def _attempt(self, given: StepInput) -> StepResult:
+        request, cut, traces = self.request, given.cut, given.traces
+        if given.spread:
+            refuse_budgets(given.graph)
+        facts = facts_of(request.spec, given.readers, given.since, given.until or given.interval.upper.elements)
+        errors = ErrorLog(self.time)
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(
+            len(self.time),
+            workers=workers,
+            counted=True,
+            streams=given.streams,
+            combines=given.combines,
+            pairs=cut.pairs,
+            progress=request.asked.progress,
+        )
+        try:
+            failed = self.collector(errors) if request.spec.errors else None
+            context = CircuitContext(traces, given.pools, self.show, tuple(self.kinds), facts, failed)
+            assembled = assemble(given.graph, scope, context, parted=True, lazily=given.spread)
+            with (
+                nullcontext()
+                if self.state is None
+                else self.state.begin(batches=traces.files if given.bundled else 0, often=given.often) as transaction
+            ):
+                writer = self.writer(given, assembled.outputs, transaction)
+                step = StepExecutor(
+                    assembled, given.taken, cut, given.pools, traces, writer, transaction, given.interval
+                )
+                if request.asked.budget is not None:
+                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
+                spark: SparkSummary | None = None
+                if given.spread:
+                    from ddcli.runtime.scheduler import run_as_tasks
+
+                    watch = self.planning.check_spent
+                    counts, spark = run_as_tasks(
+                        given.graph,
+                        assembled,
+                        given.taken,
+                        cut,
+                        given.interval,
+                        traces,
+                        writer,
+                        transaction,
+                        self.placement,
+                        facts,
+                        errors,
+                        watch,
+                        given.widths or {},
+                    )
+                else:
+                    step.run()
+                    if transaction is None and request.asked.arranged is not None:
+                        for trace in traces.traces():
+                            traces.measure(trace)
+                        request.asked.arranged(traces.numbers)
+                    counts = self.counted(scope, given, writer)
+                self.check(facts)
+                self.planning.check_spent(counts)
+                gate = self._gate(writer)
+                verdicts = gate.judge() if gate else {}
+                if gate and not self.waits:
+                    gate.refuse()
+                if transaction is None:
+                    return StepResult(self.manifest, writer, counts, spark, facts, errors, verdicts)
+                manifest = self.next_manifest(given, writer, errors, transaction)
+                if request.asked.budget is not None:
+                    made = traces.entries(given.interval.upper)
+                    self.planning.check_written(transaction, counts, made, writer)
+                manifest = commit(request, transaction, gate.written(manifest) if gate else manifest, given.readers)
+                done = StepResult(manifest, writer, counts, spark, facts, errors, verdicts)
+                if self.waits and self.state is not None:
+                    self.state.checks = gate
+                return done
+        finally:
+            workers.close()
+
+    def _gate(self, writer: OutputWriter) -> CheckGate | None:
+        """Return the checks at the commit, and at the one that waits to become one with it; None without any."""
+        request, waiting = self.request, self.state.checks if self.state else None
+        if not (request.spec.checks or waiting or request.decided.forgetting):
+            return None
+        return gate_of(self.state, request, self.manifest, writer.noted, writer.removed, self.continues)
+
+    @abstractmethod
+    def begin(self) -> StepInput:
+        """Return the graph with its sources and traces; a second attempt calls this again."""
+
+    @abstractmethod
+    def collector(self, errors: ErrorLog) -> Callable[..., None]:
+        """Return the function that receives the records on which an expression fails."""
+
+    @abstractmethod
+    def writer(self, given: StepInput, layouts: dict[str, Layout], transaction: Transaction | None) -> OutputWriter:
+        """Return the writer of the outputs, with the graph's `layouts`."""
+
+    @abstractmethod
+    def next_manifest(
+        self, given: StepInput, writer: OutputWriter, errors: ErrorLog, transaction: Transaction
+    ) -> Manifest:
+        """Add the files beside outputs and traces to the commit, and return its manifest."""
+
+    @abstractmethod
+    def show(self, label: str, updates: pl.DataFrame) -> None:
+        """Print the updates that reach an `inspect`."""
+
+    def counted(self, scope: Scope, _given: StepInput, _writer: OutputWriter) -> Counts:
+        """Return the counts of the step."""
+        return Counts.of(scope.counts())
+
+    def continues(self, _name: str) -> bool:
+        """Return whether the log of a check has the updates of earlier commits."""
+        return self.manifest is not None
+
+    @abstractmethod
+    def check(self, facts: dict[str, InputFacts]) -> None:
+        """Refuse inputs for the facts that the step has found."""
+
+
+def refuse_budgets(graph: PhysicalGraph) -> None:
+    """Raise UsageError if a function has a budget of calls: tasks in several processes can't count these together."""
+    for node in remembered(graph.nodes).values():
+        if node.calls is not None:
+            problem = f"`{node.function}` has a budget of calls, which tasks can't keep together"
+            raise UsageError(problem, hint="run it with `--engine local`, or leave `calls` out")
+
+
+def commit(request: Request, transaction: Transaction, manifest: Manifest, readers: Mapping[str, Reader]) -> Manifest:
+    """Commit a manifest, and return it. Raises RewrittenError if a log has been rewritten since it was read."""
+    refuse_rewritten(readers)
+    request.asked.progress.begin("committing")
+    return transaction.commit(manifest)

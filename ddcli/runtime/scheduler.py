@@ -6,36 +6,48 @@ files, never the updates in them, but for the few of an output that results have
 
 from __future__ import annotations
 
+import os
 import pickle
+import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import field
 from operator import itemgetter
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import SILENT, Counts, Progress, RowCounts
+from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.schedule import Schedule, WorkItem
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
+from ddcli.job.summary import SparkSummary
 from ddcli.plan.memo import remembered
 from ddcli.runtime.chain import RESULT, TASK, ChainedStage, Row, marks
 from ddcli.runtime.spark.session import AGAIN
-from ddcli.runtime.task import SHARED, Result, Task, packed, perform, result_of
-from ddcli.store.files.buckets import SCHEMES
+from ddcli.runtime.task import SHARED, Job, Result, Task, packed, perform, result_of
+from ddcli.sinks.pieces import INLINE
+from ddcli.store.files.access import fs, real
+from ddcli.store.files.buckets import SCHEMES, settings_in_use
+from ddcli.store.files.gate import Files
+from ddcli.store.scratch.spill import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.traces import Rest, StateTraces
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope_tree import Address, Memos, Path
     from ddcli.errors import DdError
+    from ddcli.job.sizes import Sizes
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
-    from ddcli.runtime.task import Job
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.readers import Feed
     from ddcli.store.scratch.spill import Sent
     from ddcli.store.state.transaction import Transaction
 
@@ -46,6 +58,8 @@ TURNS = 3
 """Tasks of a stage for each slot: shards differ in size, and a slot that is free early takes another."""
 FEW = 64
 """Tasks of a stage on Spark that may be however few updates wait for it, if there are as many shards and slots."""
+LARGE_RESULT = 64 << 20
+"""Bytes of outputs in the result of a task of a dry run: of more updates of a check only the number is known."""
 PORTION = 4 << 20
 """Bytes of waiting updates for each further task: a task costs Spark's driver a millisecond, and the commit two files."""
 
@@ -314,3 +328,95 @@ def in_groups(things: Sequence[T], slots: int) -> list[Sequence[T]]:
     """Return things in groups, `TURNS` for each slot at most."""
     count = min(len(things), TURNS * slots)
     return [things[at::count] for at in range(count)]
+
+
+def run_as_tasks(
+    graph: PhysicalGraph,
+    assembled: Assembled,
+    taken: Mapping[str, Feed],
+    cut: Sizes,
+    interval: Interval,
+    traces: StateTraces,
+    publishing: OutputWriter,
+    transaction: Transaction | None,
+    placement: Placement,
+    facts: dict[str, InputFacts],
+    errors: ErrorLog,
+    watch: Callable[[Counts], None],
+    widths: Mapping[str, float],
+) -> tuple[Counts, SparkSummary | None]:
+    """Step task by task, each where it is best done; return their counts, and where they were done if some were on Spark.
+
+    `watch` receives the counts so far before each stage, and may raise. `widths` are the bytes of an input's files per row,
+    for the progress display.
+    """
+    request = publishing.request
+    outputs = {name: request.outputs[name] for name in publishing.layouts}
+    if transaction is not None:
+        transaction.expect(outputs.values())
+    # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
+    beside = transaction is not None and (request.asked.resources.engine != "local" or fs(request.state).is_local)
+    files = transaction.state.files if transaction is not None and beside else Files()
+    with (
+        nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,
+        scratch(real(FilePath(place) if isinstance(place, str) else place), files) as here,
+    ):
+        job = Job(
+            state=request.state,
+            scratch=here,
+            token=os.urandom(4).hex(),
+            number=transaction.number if transaction is not None else None,
+            manifest=traces.manifest,
+            secret=traces.pools[0].secret,
+            identity=traces.manifest.identity if traces.manifest else "",
+            graph=graph,
+            cut=cut,
+            interval=interval,
+            upper=traces.frontier or interval.upper,
+            time=publishing.time,
+            taken=taken,
+            facts=facts,
+            imports=traces.imports,
+            claims=traces.claims,
+            past=traces.past,
+            only=traces.only,
+            answered=traces.answered,
+            erases=traces.erases,
+            outputs=outputs,
+            inline=_inline(assembled, taken, cut, dry=transaction is None),
+            most=publishing.most,
+            reopen=publishing.reopen,
+            combines=assembled.scope.combines,
+            quarantines=request.spec.errors is not None,
+            cache_dir=cache_dir(),
+            store=settings_in_use(),
+        )
+        scheduler = TaskScheduler(
+            job,
+            assembled,
+            placement,
+            traces,
+            publishing,
+            transaction,
+            facts,
+            errors,
+            request.asked.say,
+            request.asked.progress,
+            widths,
+            watch,
+        )
+        scheduler.run()
+    tasks, stages = scheduler.tasks, scheduler.stages
+    if placement.spark is None or not tasks[True]:
+        return scheduler.counts, None
+    where = placement.spark.master
+    return scheduler.counts, SparkSummary(where, tasks[True], stages[True], tasks[False], stages[False])
+
+
+def _inline(assembled: Assembled, taken: Mapping[str, Feed], cut: Sizes, *, dry: bool) -> int:
+    """Return the bytes of outputs that the result of a task may have; a dry run writes none to files, and its results stay on this machine."""
+    if dry:
+        return LARGE_RESULT
+    slices = max((len(feed.slices) for feed in taken.values()), default=0)
+    stages = max(len(assembled.nest.scope.stages), 1)  # none, where a change only removes outputs
+    return INLINE // (stages * max(cut.passes, slices))

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 import pytest
 
-import ddcli.driver.step
+import ddcli.runtime.scheduler
 import ddcli.runtime.task
 import ddcli.sinks.outputs
 from ddcli.store.scratch.attempt import Attempt
@@ -24,7 +24,7 @@ from tests.store.support import Dead, Faulty
 @pytest.fixture(params=["a file", "a folder"])
 def start(request, tmp_path, monkeypatch):
     """Return a shop that has run once, before a run of tasks, each of which writes what it has of an output to a file."""
-    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
+    monkeypatch.setattr(ddcli.runtime.scheduler, "INLINE", 0)
     monkeypatch.setattr(ddcli.sinks.outputs, "WHOLE", 1 if request.param == "a folder" else 1 << 30)
     shop = Shop.make(tmp_path / "start")
     (shop.folder / "shop.yaml").write_text(PIPELINE.replace("name: shop\n", "name: shop\nshards: 4\n"))

@@ -19,7 +19,7 @@ from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
 from ddcli.job.sizes import Sizes
-from ddcli.runtime import placement
+from ddcli.runtime import placement, scheduler
 from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
@@ -129,6 +129,6 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(batch_lists, "SLACK", chance.choice([0, batch_lists.SLACK]))
         patch.setattr(batch_lists, "LATELY", chance.choice([1, batch_lists.LATELY]))
         patch.setattr(batch_lists, "DENSE", chance.choice([1, 2, batch_lists.DENSE]))
-        patch.setattr(step, "INLINE", chance.choice([0, step.INLINE]))
+        patch.setattr(scheduler, "INLINE", chance.choice([0, scheduler.INLINE]))
         patch.setattr(outputs, "WHOLE", chance.choice([1, 3000, outputs.WHOLE]))
         yield

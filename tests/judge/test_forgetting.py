@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.state.directory
-from ddcli.driver import erasure, migration, step
+from ddcli.driver import erasure, migration
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError, StateError
+from ddcli.runtime import scheduler
 from ddcli.sinks import outputs, pieces
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
@@ -629,7 +630,7 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
         tasks = switching(seed) if folder == whole and seed % 3 == 1 else dict
         with started(Here(seed)), monkeypatch.context() as patch:
             patch.setattr(pieces, "INLINE", 0)
-            patch.setattr(step, "INLINE", 0)
+            patch.setattr(scheduler, "INLINE", 0)
             patch.setattr(outputs, "WHOLE", 1)  # a commit by tasks is a folder of files
             for files, until in zip(runs, untils, strict=True):
                 bring_files(folder, files, gone, inputs if folder == clean else ())

@@ -10,7 +10,7 @@ from itertools import combinations
 import polars as pl
 import pytest
 
-import ddcli.driver.step
+import ddcli.runtime.scheduler
 import ddcli.runtime.task
 import ddcli.sinks.outputs
 import ddcli.store.files.buckets
@@ -242,7 +242,7 @@ def test_tasks_on_other_machines_get_the_address_and_credentials_of_the_store(tm
 def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
     """Shards write parts of it, tasks objects whose row groups are put together."""
     monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
-    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
+    monkeypatch.setattr(ddcli.runtime.scheduler, "INLINE", 0)
     there, joined = make(tmp_path, bucket), []
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 3\n"))
@@ -424,7 +424,7 @@ def deaths(tmp_path, bucket, monkeypatch, every):
 @pytest.mark.parametrize("whole", [*some([pytest.param(1 << 30, id="a file"), pytest.param(1, id="a folder")])])
 def test_death_of_a_run_of_tasks(tmp_path, bucket, monkeypatch, whole):
     """Who goes by the log's progress sees the commit or not; who lists a log by a glob, too, where the commit is one object."""
-    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
+    monkeypatch.setattr(ddcli.runtime.scheduler, "INLINE", 0)
     monkeypatch.setattr(ddcli.sinks.outputs, "WHOLE", whole)
     before = make(tmp_path, bucket / "before")
     path = before.local.folder / "shop.yaml"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DRIVER = """
 import json, sys
-import ddcli.driver.step, ddcli.sinks.outputs
+import ddcli.runtime.scheduler, ddcli.sinks.outputs
 from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import DdError
@@ -46,7 +46,7 @@ from ddcli.job.options import SparkOptions
 from ddcli.runtime.placement import start
 
 master, settings = json.loads(sys.argv[1])
-ddcli.driver.step.INLINE = 0
+ddcli.runtime.scheduler.INLINE = 0
 start(SparkOptions(master, settings), "shop", cache_dir())  # which all runs of this process find
 print("ready", flush=True)
 for line in sys.stdin:

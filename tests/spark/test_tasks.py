@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.driver import step
 from ddcli.driver.run import run
 from ddcli.engine import executor
 from ddcli.errors import EngineError
-from ddcli.runtime import placement, task
+from ddcli.runtime import placement, scheduler, task
 from ddcli.runtime.placement import Placement, Rule
 from ddcli.runtime.scheduler import on_executor
 from ddcli.sinks.pieces import PieceWriter
@@ -390,7 +389,7 @@ def sums(tmp_path):
     ],
 )
 def test_a_path_that_an_executor_does_not_have_is_named(sums, tmp_path, monkeypatch, away, other, problem):
-    monkeypatch.setattr(step, "INLINE", 0)
+    monkeypatch.setattr(scheduler, "INLINE", 0)
     folder = sums.parent / away
     with started(Elsewhere(tmp_path, lambda: without(folder, other))), pytest.raises(EngineError) as raised:
         run(sums, engine="spark")
@@ -417,7 +416,7 @@ def test_a_task_whose_last_writes_are_refused_ends_the_run_with_its_machine(sums
     def refusing(*_):
         raise EngineError("the object store refuses: 403", place="s3://lake/out/x.parquet", hint="check AWS_REGION")
 
-    monkeypatch.setattr(step, "INLINE", 0)
+    monkeypatch.setattr(scheduler, "INLINE", 0)
     monkeypatch.setattr(*{"finish": (PieceWriter, "finish", refusing), "keep": (Attempt, "finish", refusing)}[after])
     with started(Here(3)), pytest.raises(EngineError) as raised:
         run(sums, engine="spark")

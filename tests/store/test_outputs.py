@@ -14,6 +14,7 @@ import pytest
 
 import ddcli.driver.step
 import ddcli.job.sizes
+import ddcli.runtime.scheduler
 import ddcli.sinks.outputs
 import ddcli.store.state.outputs
 from ddcli.commands.plan import preview
@@ -291,7 +292,7 @@ def test_a_file_with_other_bytes_is_found_by_the_next_run(shop, how):
 def test_a_file_of_each_kind_of_commit_is_known_by_its_footer(tmp_path, monkeypatch):
     """Written at once, put together from parts, or by a task."""
     monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
-    monkeypatch.setattr(ddcli.driver.step, "INLINE", 0)
+    monkeypatch.setattr(ddcli.runtime.scheduler, "INLINE", 0)
     shop = Shop.make(tmp_path)
     text = (tmp_path / "shop.yaml").read_text()
     (tmp_path / "shop.yaml").write_text(text.replace("name: shop\n", "name: shop\nshards: 3\n"))
