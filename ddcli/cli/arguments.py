@@ -14,7 +14,7 @@ import click
 
 from ddcli.errors import DdError, UsageError, name_pipeline
 from ddcli.privacy import show
-from ddcli.screen import visible
+from ddcli.screen import json_text, say, visible
 from ddcli.spec.file import ENDINGS, variables_of_call
 
 if TYPE_CHECKING:
@@ -316,6 +316,12 @@ REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect,
 CONF = click.option(
     "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A Spark setting; repeatable."
 )
+
+
+def report(output: str, facts: Any, lines: Iterable[str]) -> None:
+    """Print a report in the format of `-o`: the facts as JSON, or the lines."""
+    for line in [json_text(facts)] if output == "json" else lines:
+        say(line)
 
 
 def added_files(given: Iterable[str]) -> list[tuple[str, Path]]:

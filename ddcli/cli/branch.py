@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, SHOW, STATE, VAR
+from ddcli.cli.arguments import IF_LOCKED, ONLY_PIPELINE, REPORT, SHOW, STATE, VAR, report
 from ddcli.screen import json_text, near, say, shell
 
 if TYPE_CHECKING:
@@ -56,10 +56,8 @@ def new(name: str, pipeline: Path, state: Path | None, if_locked: IfLocked, outp
     from ddcli.commands.branch import begin
 
     made = begin(name, pipeline, state, if_locked, partial(say, err=True))
-    if output == "json":
-        say(json_text(made.to_json()))
-        return
-    say(f"branch {made.name} begins at commit {made.commit}: `dd run {near(str(made.file))}` runs it")
+    begins = f"branch {made.name} begins at commit {made.commit}: `dd run {near(str(made.file))}` runs it"
+    report(output, made.to_json(), [begins])
 
 
 @command.command("ls", short_help="List branches and their changes.")
@@ -155,7 +153,7 @@ def drop(name: str, pipeline: Path, state: Path | None, if_locked: IfLocked, out
     from ddcli.commands.branch import drop as remove
 
     count = remove(name, pipeline, state, if_locked, partial(say, err=True))
-    say(json_text({"dropped": name, "files": count}) if output == "json" else f"dropped {name}: {count} files removed")
+    report(output, {"dropped": name, "files": count}, [f"dropped {name}: {count} files removed"])
 
 
 def _show(branch: BranchChanges) -> None:

@@ -20,6 +20,7 @@ from ddcli.cli.arguments import (
     budget,
     file_option,
     formats,
+    report,
 )
 from ddcli.commands.inputs import STATES, input_files, wait
 from ddcli.errors import CheckError, UsageError
@@ -196,11 +197,7 @@ def plan_command(
     from ddcli.commands.plan import preview
 
     found = preview(pipeline, state=state, until=until, counts=counts)
-    if output == "json":
-        say(json_text(found.to_json()))
-    else:
-        for line in found.lines(shell(near(str(pipeline)))):
-            say(line)
+    report(output, found.to_json(), found.lines(shell(near(str(pipeline)))))
     if exit_code and found.work:
         raise click.exceptions.Exit(WORK)
 

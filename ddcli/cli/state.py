@@ -21,6 +21,7 @@ from ddcli.cli.arguments import (
     STATE,
     VAR,
     name_in,
+    report,
 )
 from ddcli.cli.state_changes import (
     adopt,
@@ -38,7 +39,7 @@ from ddcli.errors import StateError, UsageError
 from ddcli.screen import in_columns, json_text, near, plural, say, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ddcli.job.corrections import ForgettingSummary
     from ddcli.job.summary import RunSummary
@@ -252,42 +253,19 @@ def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
     say(
         f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} {plural(facts['rows'], 'row')}, {size_of(facts['bytes'])}"
     )
-    rows = [
-        (
-            one["of"] or "",
-            one["name"],
-            ", ".join(one["key"]) or "all",
-            f"{one['rows']:,}",
-            size_of(one["bytes"]),
-            str(one["shards"]),
-            str(one["batches"]),
-            one["since"] or "",
-            one["upper"] or "",
-        )
-        for one in facts["arrangements"]
-    ]
-    _table(("of", "arrangement", "key", "rows", "size", "shards", "batches", "since", "upper"), rows, right=range(3, 7))
-    logs = [
-        (one["name"], near(one["path"]), f"{one['rows']:,}", size_of(one["bytes"]), str(one["files"]))
-        for one in facts["outputs"]
-    ]
-    _table(("output", "path", "updates", "size", "files"), logs, right=range(2, 5))
-    held = [
-        (
-            one["reader"],
-            one["since"],
-            one["through"] + (f", too far behind in {', '.join(one['passed'])}" if one["passed"] else ""),
-        )
-        for one in facts["holds"]
-    ]
-    _table(("held by", "since", "taken"), held)
-    fed = [
-        (one["consumer"], one["output"], f"{one['acknowledged']}{', too far behind' if one['passed'] else ''}")
-        for one in facts["consumers"]
-    ]
-    _table(("consumer", "of", "acknowledged"), fed, right=(2,))
-    aside = [(one["why"], one["of"], f"{one['rows']:,}", near(one["path"])) for one in facts["aside"]]
-    _table(("put aside", "of", "rows", "log"), aside, right=(2,))
+    arrangements = {"of": "of", "arrangement": "name", "key": "key", "rows": "rows", "size": "bytes"}
+    arrangements |= {name: name for name in ("shards", "batches", "since", "upper")}
+    _table(arrangements, facts["arrangements"], right=range(3, 7))
+    logs = {"output": "name", "path": "path", "updates": "rows", "size": "bytes", "files": "files"}
+    _table(logs, facts["outputs"], right=range(2, 5))
+    for one in facts["holds"]:
+        one["through"] += f", too far behind in {', '.join(one['passed'])}" if one["passed"] else ""
+    _table({"held by": "reader", "since": "since", "taken": "through"}, facts["holds"])
+    for one in facts["consumers"]:
+        one["acknowledged"] = f"{one['acknowledged']}{', too far behind' if one['passed'] else ''}"
+    fed = {"consumer": "consumer", "of": "output", "acknowledged": "acknowledged"}
+    _table(fed, facts["consumers"], right=(2,))
+    _table({"put aside": "why", "of": "of", "rows": "rows", "log": "path"}, facts["aside"], right=(2,))
 
 
 @command.command("show", short_help="Show one arrangement, batch by batch.")
@@ -329,17 +307,8 @@ def show(pipeline: Path | None, state: Path | None, arrangement: str, output: st
     held = f"{rows:,} {plural(rows, 'row')}, {size_of(facts['bytes'])}"
     say(f"  holds    {held}, in {batches} {plural(batches, 'batch')}")
     say(f"  times    since {facts['since']} (earlier ones are merged), closed before {facts['upper']}")
-    rows = [
-        (
-            *(str(one[name]) for name in ("shard", "run")),
-            one["file"],
-            f"{one['rows']:,}",
-            size_of(one["bytes"]),
-            *(one[name] or "" for name in ("lower", "upper", "since")),
-        )
-        for one in facts["files"]
-    ]
-    _table(("shard", "run", "file", "rows", "size", "from", "before", "since"), rows, right=(0, 1, 3, 4))
+    files = {"shard": "shard", "run": "run", "file": "file", "rows": "rows", "size": "bytes"}
+    _table(files | {"from": "lower", "before": "upper", "since": "since"}, facts["files"], right=(0, 1, 3, 4))
 
 
 @command.command("verify", short_help="Read every file and report damage.")
@@ -404,16 +373,25 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
         )
     target = locate(Path.cwd(), directory)
     manifest, size = export_state(directory_of(next(iter(pipelines), None), state), target)
-    if output == "json":
-        facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
-        say(json_text(facts))
-        return
-    say(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {near(str(target))}")
+    facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
+    copied = f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {near(str(target))}"
+    report(output, facts, [copied])
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
-    """Print a table of texts, with the columns `right` aligned to the right; nothing if it has no rows."""
-    if not rows:
-        return
-    shown = [heads, *([visible(text) for text in row] for row in rows)]
-    say("", *in_columns(shown, right))
+def _table(columns: Mapping[str, str], entries: Sequence[Mapping[str, Any]], right: Collection[int] = ()) -> None:
+    """Print entries as a table: for each heading the values of this name, in the columns `right` aligned to the right; nothing if there are none."""
+    if entries:
+        rows = [[_cell(name, entry[name]) for name in columns.values()] for entry in entries]
+        say("", *in_columns([list(columns), *rows], right))
+
+
+def _cell(name: str, value: Any) -> str:
+    from ddcli.job.summary import size_of
+
+    shown: dict[str, Callable[[Any], str]] = {
+        "rows": "{:,}".format,
+        "bytes": size_of,
+        "path": near,
+        "key": lambda key: ", ".join(key) or "all",
+    }
+    return "" if value is None else visible(shown.get(name, str)(value))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, StateDirectory, only_pipeline
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR, StateDirectory, only_pipeline, report
 from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.screen import json_text, near, plural, say
 
@@ -89,10 +89,8 @@ def compact(pipeline: Path | None, state: Path | None, if_locked: IfLocked, outp
 
     directory, written = places_of(pipeline, state)
     before, after = compact_state(directory, written=written, if_locked=if_locked, say=partial(say, err=True))
-    if output == "json":
-        say(json_text({"before": asdict(before), "after": asdict(after)}))
-        return
-    say(_size_change(before, after, "" if before != after else "nothing to compact"))
+    change = _size_change(before, after, "" if before != after else "nothing to compact")
+    report(output, {"before": asdict(before), "after": asdict(after)}, [change])
 
 
 @click.command("reshard", short_help="Partition a state into more shards, or fewer.")
@@ -118,11 +116,9 @@ def reshard(pipeline: Path | None, state: Path | None, shards: int, if_locked: I
     count, before, after = reshard_state(
         directory, shards, written=written, if_locked=if_locked, say=partial(say, err=True)
     )
-    if output == "json":
-        sizes = {"before": asdict(before), "after": asdict(after)}
-        say(json_text({"shards": shards, "arrangements": count, **sizes}))
-        return
-    say(_size_change(before, after, "" if count else "nothing to reshard"))
+    sizes = {"before": asdict(before), "after": asdict(after)}
+    change = _size_change(before, after, "" if count else "nothing to reshard")
+    report(output, {"shards": shards, "arrangements": count, **sizes}, [change])
 
 
 @click.command("gc", short_help="Remove files that no manifest names.")
@@ -172,10 +168,7 @@ def release(pipeline: Path | None, state: Path | None, reader: str, output: str)
     from ddcli.store.state.upkeep import release_hold, shown
 
     found = release_hold(directory_of(pipeline, state), reader)
-    if output == "json":
-        say(json_text({"released": shown(found)}))
-        return
-    say(f"released: {found.reader}, whose state is {found.state}")
+    report(output, {"released": shown(found)}, [f"released: {found.reader}, whose state is {found.state}"])
 
 
 @click.command("adopt", short_help="Give a state to another pipeline file.")
@@ -199,12 +192,9 @@ def adopt(pipeline: Path | None, state: Path | None, if_locked: IfLocked, output
     directory, written = places_of(pipeline, state)
     assert written is not None
     before = give(directory, pipeline, load_spec(pipeline).name.value, written=written, if_locked=if_locked)
-    if output == "json":
-        say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))
-        return
-    say(
-        f"{near(str(directory))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
-    )
+    facts = {"state": str(directory), "file": str(pipeline), "before": before and str(before)}
+    others = f", and not to {near(str(before))} any more" if before else ""
+    report(output, facts, [f"{near(str(directory))} belongs to {near(str(pipeline))}{others}"])
 
 
 @click.command("unlock", short_help="Show the process that holds the lock.")

@@ -21,6 +21,7 @@ from ddcli.cli.arguments import (
     Renamed,
     column_of,
     formats,
+    report,
 )
 from ddcli.cli.diff import DIFFERENT, LEAST_MEMORY
 from ddcli.errors import UsageError
@@ -204,12 +205,8 @@ def bisect_command(
     found = bisect(
         pipeline, query, good=good, bad=bad, between=between, state=state, no_code=no_code, progress=_progress()
     )
-    if output == "json":
-        say(json_text(bisection_json(found)))
-        return
-    for line in bisection_lines(found):
-        say(line)
-    for note in found.notes:
+    report(output, bisection_json(found), bisection_lines(found))
+    for note in found.notes if output != "json" else ():
         say(f"note: {note}", err=True)
 
 
@@ -308,11 +305,7 @@ def verify_command(
         no_code=no_code,
         say=partial(say, err=True),
     )
-    if output == "json":
-        say(json_text(verification_json(found, limit)))
-    else:
-        for line in verification_lines(found, limit):
-            say(line)
+    report(output, verification_json(found, limit), verification_lines(found, limit))
     if not found.same or (strict and (found.unproven or found.lagging)):
         raise click.exceptions.Exit(DIFFERENT)
 

@@ -82,7 +82,7 @@ class BatchRegister:
     @classmethod
     def of(cls, arrangements: Mapping[str, ArrangementEntry]) -> BatchRegister:
         """Return the register that names all batches of some arrangements in the manifest itself."""
-        return cls((), _all(arrangements), arrangements)
+        return cls((), listed(arrangements), arrangements)
 
     def shards(self, counts: Mapping[str, int]) -> dict[str, Shards]:
         """Return the batches of each shard of the arrangements that have these numbers of shards, in order. Raises ValueError or KeyError for others."""
@@ -257,7 +257,8 @@ def _changes(
     return gone, new
 
 
-def _all(arrangements: Mapping[str, ArrangementEntry]) -> Iterator[Listed]:
+def listed(arrangements: Mapping[str, ArrangementEntry]) -> Iterator[Listed]:
+    """Yield the batches of arrangements, each with its arrangement and shard."""
     for name, entry in arrangements.items():
         for shard, files in enumerate(entry.shards):
             yield from ((name, shard, file) for file in files)

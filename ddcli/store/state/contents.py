@@ -11,7 +11,7 @@ from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
 from ddcli.store.files.objects import locate
-from ddcli.store.state.batch_lists import BUNDLES
+from ddcli.store.state.batch_lists import BUNDLES, listed
 from ddcli.store.state.document import (
     ARRANGEMENT,
     BATCH,
@@ -109,10 +109,7 @@ def ledger_files(manifest: Manifest) -> Iterator[FileEntry]:
 
 def batches_of(manifest: Manifest) -> Iterator[tuple[str, int, FileEntry]]:
     """Yield every batch that a manifest names: its arrangement, its shard and its file."""
-    for name, arrangement in manifest.arrangements.items():
-        for shard, files in enumerate(arrangement.shards):
-            for file in files:
-                yield name, shard, file
+    return listed(manifest.arrangements)
 
 
 def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
