@@ -135,7 +135,8 @@ def _aggregated(name: str, args: Sequence[Expression]) -> Resolved:
     if not isinstance(word, str) or word.lower() not in AGGREGATED:
         hint = f"{name}(x, 'sum'); one of {', '.join(AGGREGATED)}"
         raise Mismatch(f"{name} takes a list and the name of an aggregate", args[1] if len(args) > 1 else None, hint)
-    return next(each for each in LISTS if each.name == AGGREGATED[word.lower()]).resolve([args[0], *args[2:]])
+    function = next(each for each in LISTS if each.name == AGGREGATED[word.lower()])
+    return function.rule(function.name, [args[0], *args[2:]])
 
 
 LISTS = table(

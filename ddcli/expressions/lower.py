@@ -57,7 +57,7 @@ def _is_strict(name: str) -> bool:
     """Return whether a function returns null if an argument is null. The table of functions is imported for a null alone."""
     from ddcli.expressions.functions import FUNCTIONS
 
-    return name in STRICT or (name in FUNCTIONS and FUNCTIONS[name].rule is None)
+    return name in STRICT or (name in FUNCTIONS and FUNCTIONS[name].by_signature)
 
 
 @dataclass(frozen=True)

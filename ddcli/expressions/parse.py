@@ -19,7 +19,7 @@ from ddcli.expressions.forms import BINARY, FormReader, number
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
-from ddcli.expressions.signatures import check_arguments, check_constants, parse_signature
+from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.syntax_tree import read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, TableCall, deep_calls, depths
 from ddcli.expressions.types import ColumnScope
@@ -306,8 +306,7 @@ class ExpressionReader(FormReader):
         try:
             if function.means:
                 return expand_derived(function, args, span)
-            converted, type_, canonical = function.resolve(args)
-            check_constants(canonical, converted)
+            converted, type_, canonical = function.rule(function.name, args)
             if type_.kind != "months":
                 check_lengths(converted)
         except Mismatch as mismatch:

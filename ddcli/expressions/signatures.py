@@ -187,17 +187,24 @@ class Function:
     doc: str
     example: str
     result: str
-    rule: Rule | None = None
+    rule: Rule
+    """Returns a call's converted arguments, the type of its result and its canonical name; raises Mismatch."""
     means: str = ""
     """The expression over the parameters that a call stands for, if the function is derived from others."""
+    by_signature: bool = True
+    """The mark of a function whose rule follows from its signature: it returns null if an argument is null."""
 
-    def resolve(self, args: Sequence[Expression]) -> Resolved:
-        """Return the converted arguments, the type of the result and the canonical name; raises Mismatch."""
-        if self.rule:
-            return self.rule(self.name, args)
-        signature = parse_signature(self.signature)
+
+def signature_rule(text: str) -> Rule:
+    """Return the rule of a signature."""
+
+    def resolve(name: str, args: Sequence[Expression]) -> Resolved:
+        signature = parse_signature(text)
         converted = check_arguments(signature, args)
-        return converted, result_type(signature, converted), self.name
+        check_constants(name, converted)
+        return converted, result_type(signature, converted), name
+
+    return resolve
 
 
 def table(text: str, **rules: Rule) -> list[Function]:
@@ -213,8 +220,10 @@ def _function(row: str, rules: Mapping[str, Rule]) -> Function:
     signature, doc, example, *means = row.split(" -- ")
     example, _, result = example.partition(" => ")
     if ruled := re.match(r"(.+?) \[(\w+)\]: ", signature):
-        return Function(ruled[1], signature[ruled.end() :], doc, example, result, rules[ruled[2]])
-    return Function(signature.partition("(")[0], signature, doc, example, result, means="".join(means))
+        rule = rules[ruled[2]]
+        return Function(ruled[1], signature[ruled.end() :], doc, example, result, rule, by_signature=False)
+    name = signature.partition("(")[0]
+    return Function(name, signature, doc, example, result, signature_rule(signature), "".join(means))
 
 
 STRFTIME = "YymbBdjaAHIpMSf%"

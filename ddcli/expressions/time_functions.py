@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from ddcli.expressions.arithmetic import arithmetic, negate
-from ddcli.expressions.coerce import DURATION, INT64, TIMESTAMP, Mismatch, nullable_if_any
+from ddcli.expressions.coerce import DURATION, TIMESTAMP, Mismatch, nullable_if_any
 from ddcli.expressions.moments import current_zone, is_zone
-from ddcli.expressions.signatures import Function, check_arguments, parse_signature, table
+from ddcli.expressions.signatures import (
+    Function,
+    check_arguments,
+    check_constants,
+    parse_signature,
+    signature_rule,
+    table,
+)
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
@@ -28,7 +35,7 @@ def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(
             f"{name} takes a part and a date or timestamp", args[0] if args else None, f"parts: {', '.join(PARTS)}"
         )
-    return function.resolve(args[1:])
+    return function.rule(function.name, args[1:])
 
 
 def part_named(word: str) -> Function | None:
@@ -48,7 +55,7 @@ def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
 def _date_sub(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a difference of a date or timestamp and an interval, or a number of days; with three arguments the whole units between two moments."""
     if len(args) == 3:
-        return (converted := check_arguments(parse_signature(WHOLE), args)), nullable_if_any(INT64, converted), name
+        return signature_rule(WHOLE)(name, args)
     if len(args) == 2 and args[1].type.is_integer:
         days, type_, _ = negate("-", args[1:])
         return _date_add(name, [args[0], Call("negate", tuple(days), type_, span=args[1].span)])
@@ -79,7 +86,8 @@ def _check_zone(zone: Expression) -> None:
 
 def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `time_bucket`; with a zone, buckets of days begin at midnights of its clocks."""
-    width, value, *zones = check_arguments(parse_signature(TIME_BUCKET), args)
+    width, value, *zones = given = check_arguments(parse_signature(TIME_BUCKET), args)
+    check_constants(name, given)
     if not zones:
         of_date = args[1].type.kind == "date"
         return [width, args[1] if of_date else value], args[1].type if of_date else value.type, name
@@ -101,7 +109,7 @@ def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
 
 def _strptime(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `strptime`: the timestamp has a zone if its format has an offset."""
-    given = check_arguments(parse_signature(STRPTIME), args)
+    given, *_ = signature_rule(STRPTIME)(name, args)
     form = given[1].value if isinstance(given[1], Literal) else ""
     kind = replace(TIMESTAMP, zone=current_zone()) if "%z" in str(form).replace("%%", "") else TIMESTAMP
     return given, nullable_if_any(kind, given).or_null(name.startswith("try_")), name

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def call(name: str, *args: Expression) -> Expression:
     """Return the call of a built-in function, whose arguments must have suitable types."""
-    converted, kind, canonical = FUNCTIONS[name].resolve(args)
+    converted, kind, canonical = FUNCTIONS[name].rule(name, args)
     return Call(canonical, tuple(converted), kind)
 
 

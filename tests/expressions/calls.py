@@ -489,7 +489,7 @@ class Calls:
         if not name[0].isalpha() or " " in name or name in ("and", "or", "like", "ilike"):
             one = self.any()
             return f"{one} {name} {self.like(one)}"
-        if function.rule is None:
+        if function.by_signature:
             parameters = parse_signature(function.signature).parameters
             least = sum(each.default is None for each in parameters)
             count = self.rng.randint(least, len(parameters))

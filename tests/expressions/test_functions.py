@@ -90,7 +90,7 @@ def must_be_constant(name: str, index: int) -> bool:
         return index == ("concat_ws", "array_to_string").index(name)
     if name == "list_zip":
         return index == 2
-    if FUNCTIONS[name].rule:
+    if not FUNCTIONS[name].by_signature:
         named = ("round", "trunc", "struct_extract", "list_transform", "list_filter", "list_reduce")
         return (name in named or "json" in name) and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant

@@ -129,6 +129,8 @@ regexp_like(s, s) → 20 → `pattern` must be a constant
 count(*) over () → 5 → window
 date_trunc('moth', t) → 16 → has no unit 'moth'
 lpad(s, 3, 'ab') → 16 → one character
+time_bucket(interval '0' day, t) → 26 → must be positive
+time_bucket(interval '-1' hour, timestamptz '2024-01-01 00:00:00Z', 'Europe/Berlin') → 26 → must be positive
 case when a then 1 end → 15 → expects a condition, got int64
 s like 'a!' escape '!' → 12 → escapes nothing
 cast(300 as tinyint) → 5 → out of range

@@ -137,7 +137,7 @@ class Calls:
     def scalar(self, name: str) -> str:
         """Return a call of a function."""
         function = FUNCTIONS[SYNONYMS.get(name, name)]
-        if function.rule is None:
+        if function.by_signature:
             signature = parse_signature(function.signature)
             kinds = [each.kind for each in signature.parameters]
             least = signature.least
