@@ -20,13 +20,14 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.tree import Column, MapStep
+from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.plan import logical, physical
 from ddcli.plan.joins import BinaryNode
-from ddcli.plan.lower import GraphLowering, lower, read_counts, required_columns, side_name, sides
+from ddcli.plan.logical import Rewritten, as_written
+from ddcli.plan.lower import GraphLowering, lower, read_by_several, read_counts, required_columns, side_name, sides
 from ddcli.plan.node import Graph
 from ddcli.plan.optimizer.delta_joins import delta_joins, identity, much_smaller, reordered, with_delta_joins
-from ddcli.plan.optimizer.pushdown import Rewritten, as_written, pushed_down, read_by_several
+from ddcli.plan.optimizer.pushdown import pushed_down
 from ddcli.plan.optimizer.sharing import Share, by_conditions, choose_shared_sides, sides_above, with_shared_sides
 from ddcli.plan.physical import PhysicalGraph, physical_graph
 
@@ -52,7 +53,10 @@ def reorder_joins(graph: Graph, choices: Generation) -> Rewritten:
 
 
 def push_filters_down(graph: Graph, choices: Generation) -> Rewritten:
-    """Move filters below operators whose results have no other reader."""
+    """Move filters below operators whose results have no other reader; no operator is below an input."""
+    filters = (node for node in graph.nodes() if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep))
+    if not any(node.inputs[0].inputs for node in filters):
+        return as_written(graph)
     known = choices.several or {}
     several = {each for at, each, read in readers(graph) if known.get(at, read)}
     return pushed_down(graph, several, partners=choices.partners, crossed=choices.crossed)

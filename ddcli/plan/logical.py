@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Call, Column, ExplodeStep, FilterStep, Literal, MapStep, UnnestStep, quoted
 from ddcli.expressions.types import Type
 from ddcli.plan import physical, words
@@ -468,3 +469,29 @@ def _written_columns(columns: Sequence[tuple[str, Expression]], below: Schema) -
 def sources(graph: Graph) -> dict[str, Source]:
     """Return the inputs that some output reads, by name."""
     return {node.name: node for node in graph.nodes() if isinstance(node, Source)}
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph rewritten: the new node of each node of the graph as written, by fingerprint.
+
+    `same` has the nodes whose new node has the same records; `operators` also those whose records are filtered now.
+    """
+
+    graph: Graph
+    same: Mapping[str, Node]
+    operators: Mapping[str, Node]
+
+    def then(self, later: Rewritten) -> Rewritten:
+        """Return this rewriting with another one of its graph after it."""
+        return Rewritten(later.graph, _through(self.same, later.same), _through(self.operators, later.operators))
+
+
+def _through(written: Mapping[str, Node], later: Mapping[str, Node]) -> dict[str, Node]:
+    return {each: later[node.fingerprint] for each, node in written.items() if node.fingerprint in later}
+
+
+def as_written(graph: Graph) -> Rewritten:
+    """Return a graph that is as it is written."""
+    nodes = {node.fingerprint: node for node in graph.nodes()}
+    return Rewritten(graph, nodes, nodes)

@@ -87,6 +87,23 @@ def arranged(node: Node) -> Node:
     return node
 
 
+def read_by_several(graph: Graph) -> dict[str, bool]:
+    """Return for each node of a graph, by fingerprint, and for each side, by name, whether several read it."""
+    found: dict[str, bool] = {}
+
+    def read(name: str) -> None:
+        found[name] = name in found
+
+    for node in graph.outputs.values():
+        read(node.fingerprint)
+    for node in graph.nodes():
+        for child in node.inputs:
+            read(child.fingerprint)
+        for child, key in sides(node):
+            read(side_name(child.fingerprint, key))
+    return found
+
+
 @dataclass
 class GraphLowering:
     """The lowering of a logical graph's nodes to physical ones, each once."""

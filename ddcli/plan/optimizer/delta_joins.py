@@ -23,8 +23,8 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.tree import Column, FilterStep, MapStep
 from ddcli.expressions.types import Type
 from ddcli.plan import joins, logical, loops, physical, physical_joins
+from ddcli.plan.logical import Rewritten
 from ddcli.plan.node import Graph, below, digest
-from ddcli.plan.optimizer.pushdown import Rewritten
 from ddcli.plan.physical import is_constant
 from ddcli.plan.shape import conform, is_not_null, not_null_column
 

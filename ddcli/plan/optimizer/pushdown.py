@@ -15,12 +15,13 @@ from ddcli.expressions.tree import Call, Cast, Column, Expression, FilterStep, L
 from ddcli.plan import joins, logical
 from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.joins import BinaryNode, Join
-from ddcli.plan.lower import arranged, side_name, sides
+from ddcli.plan.logical import Rewritten
+from ddcli.plan.lower import arranged, side_name
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.windows import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+    from collections.abc import Collection, Iterable, KeysView, Sequence
     from collections.abc import Set as AbstractSet
 
     from ddcli.expressions.types import Schema
@@ -174,23 +175,6 @@ def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True
     there = {node.fingerprint for node in found.nodes()}
     same = {written: node for written, node in mover.done.items() if node.fingerprint in there}
     return Rewritten(Graph(outputs, mover.engines(found, graph.engines)), same, {**mover.stands, **same})
-
-
-def read_by_several(graph: Graph) -> dict[str, bool]:
-    """Return for each node of a graph, by fingerprint, and for each side, by name, whether several read it."""
-    found: dict[str, bool] = {}
-
-    def read(name: str) -> None:
-        found[name] = name in found
-
-    for node in graph.outputs.values():
-        read(node.fingerprint)
-    for node in graph.nodes():
-        for child in node.inputs:
-            read(child.fingerprint)
-        for child, key in sides(node):
-            read(side_name(child.fingerprint, key))
-    return found
 
 
 @dataclass
@@ -364,29 +348,3 @@ def _implied(condition: Expression, columns: KeysView[str]) -> Expression | None
             return None
         found.append(all_of(own))
     return any_of(found) if len(found) > 1 else None
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """A graph rewritten: the new node of each node of the graph as written, by fingerprint.
-
-    `same` has the nodes whose new node has the same records; `operators` also those whose records are filtered now.
-    """
-
-    graph: Graph
-    same: Mapping[str, Node]
-    operators: Mapping[str, Node]
-
-    def then(self, later: Rewritten) -> Rewritten:
-        """Return this rewriting with another one of its graph after it."""
-        return Rewritten(later.graph, _through(self.same, later.same), _through(self.operators, later.operators))
-
-
-def _through(written: Mapping[str, Node], later: Mapping[str, Node]) -> dict[str, Node]:
-    return {each: later[node.fingerprint] for each, node in written.items() if node.fingerprint in later}
-
-
-def as_written(graph: Graph) -> Rewritten:
-    """Return a graph that is as it is written."""
-    nodes = {node.fingerprint: node for node in graph.nodes()}
-    return Rewritten(graph, nodes, nodes)

@@ -25,9 +25,10 @@ from ddcli.expressions.types import renamed
 from ddcli.plan import groupings, joins, logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
+from ddcli.plan.logical import Rewritten, as_written
 from ddcli.plan.node import Graph, Node, below, digest
 from ddcli.plan.optimizer.delta_joins import joined_whole
-from ddcli.plan.optimizer.pushdown import Rewritten, as_written, filtered_by
+from ddcli.plan.optimizer.pushdown import filtered_by
 from ddcli.plan.shape import is_accumulable, picked
 from ddcli.plan.sql import nodes
 

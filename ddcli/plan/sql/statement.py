@@ -16,8 +16,9 @@ from ddcli.expressions.types import no_column, renamed
 from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.joins import BinaryNode
+from ddcli.plan.lower import read_by_several
 from ddcli.plan.node import Graph
-from ddcli.plan.optimizer.pushdown import pushed_down, read_by_several
+from ddcli.plan.optimizer.pushdown import pushed_down
 from ddcli.plan.optimizer.sharing import shared
 from ddcli.plan.relation import Relation, once
 from ddcli.plan.sql import nodes
