@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ddcli.engine import kernels
 from ddcli.engine.arrow import release_returned
 from ddcli.engine.heap import BufferPool, give_back
-from ddcli.engine.operators.base import Delta, TakenLanes, summed
+from ddcli.engine.operators.base import Delta, summed
 from ddcli.engine.process import LARGE
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, LeavingUpdates
@@ -294,7 +294,7 @@ class Routing(NamedTuple):
     """The exchange of updates for a reader that needs its groups whole: `route` are the lanes whose hash is the shard, `taken` those that are copied, None for all."""
 
     route: tuple[int, ...]
-    taken: TakenLanes | None = None
+    taken: tuple[int, ...] | None = None
 
 
 class DistributedDelta(Delta):
@@ -321,14 +321,14 @@ def distributed_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> 
 
 
 def _distributed_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedRows]:
-    return kernels.distributed_packed(updates, way.route, count, way.taken and way.taken.lanes)
+    return kernels.distributed_packed(updates, way.route, count, way.taken)
 
 
 class PackedArrival(NamedTuple):
-    """The exchanged updates of a shard, which wait packed until the shard is stepped: then they are sorted for their reader."""
+    """The exchanged updates of a shard, which wait packed until the shard is stepped."""
 
     parts: list[PackedRows]
-    taken: TakenLanes | None
+    taken: tuple[int, ...] | None
     inserts: bool
 
     @property
@@ -338,8 +338,8 @@ class PackedArrival(NamedTuple):
 
     def arrived(self, buffers: BufferPool) -> Delta:
         """Return the updates, in reused memory."""
-        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0, buffers.matrix)
-        return Delta(found, inserts=self.inserts, taken=self.taken is not None)
+        found = kernels.unpacked(self.parts, buffers.matrix)
+        return Delta(found, inserts=self.inserts, taken=self.taken is not None, owned=True)
 
 
 def exchanged_for(
@@ -372,7 +372,7 @@ def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:
         while deltas:
             yield deltas.pop(0).updates
 
-    parts = kernels.exchange(sources(), way.route, workers.count, workers.each, *(way.taken or ()))
+    parts = kernels.exchange(sources(), way.route, workers.count, workers.each, way.taken)
     # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
     return [Delta(part, inserts=inserts, taken=way.taken is not None) for part in parts]
 

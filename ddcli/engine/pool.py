@@ -21,7 +21,7 @@ import numpy as np
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
 from ddcli.engine.columns import NULL, decode_column, encode_column
 from ddcli.engine.kernels.hashes import hash_ranges, initial_words, keyed_ranges
-from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views, take_lanes
+from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type, from_polars
 
@@ -120,9 +120,9 @@ class Pool:
                 if count == len(block):
                     self._insert(kind, starts, lengths, data, numbers)
                     continue
-                found = np.empty(count, np.int64)
-                self._insert(kind, starts[:count], lengths[:count], data, found)
-                take_lanes(found, numbers)
+                found = np.full(count + 1, NULL)  # a null has the number -1
+                self._insert(kind, starts[:count], lengths[:count], data, found[:count])
+                numbers[:] = found[numbers]
             row += len(views)
         return lanes
 

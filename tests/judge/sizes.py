@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
 from ddcli.engine import heap, join_parts, kernels, memory_store, process, scope_tree
-from ddcli.engine.kernels import partition, sort, uniform
-from ddcli.engine.operators import reduce, reduce_instances, revisit, running_windows, sweep
+from ddcli.engine.kernels import sort, uniform
+from ddcli.engine.operators import reduce, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -24,9 +23,6 @@ from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
 from ddcli.store.state import batch_lists
-
-kernel_join = sys.modules["ddcli.engine.kernels.join"]
-"""The module: the package has a function of that name."""
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -58,8 +54,6 @@ def few(rows: int):
             patch.setattr(revisit, "GROUPS", rows)
             patch.setattr(revisit, "ROWS", 2 * rows)
             patch.setattr(revisit, "BATCHES", 1 + rows)
-            patch.setattr(reduce_instances, "FEW", rows)
-            patch.setattr(kernel_join, "FEW", rows)
             patch.setattr(kernels, "FEW", rows)
             patch.setattr(kernels, "LARGE", 0)
             patch.setattr(kernels, "consolidate", written_over)
@@ -107,8 +101,6 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(process, "FEW", chance.choice([0, process.FEW]))
-        patch.setattr(reduce_instances, "FEW", chance.choice([0, 2, reduce_instances.FEW]))
-        patch.setattr(kernel_join, "FEW", chance.choice([0, 2, kernel_join.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
@@ -120,8 +112,6 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         if streams or chance.random() < 0.5:
-            patch.setattr(partition, "MANY", 1)
-            patch.setattr(partition, "FEWEST", 0)
             patch.setattr(heap, "LARGE", 1)
         patch.setattr(file, "WHOLE", chance.choice([0, file.WHOLE]))
         patch.setattr(attempt, "ALONE", chance.choice([900, attempt.ALONE]))

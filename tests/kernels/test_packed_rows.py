@@ -39,18 +39,6 @@ def test_every_width_in_bits_survives(seed, rows):
     assert (kernels.packed(m).matrix() == m).all()
 
 
-@given(st.integers(0, 2**32), st.sampled_from([1, BLOCK, 3 * BLOCK + 7]))
-def test_bounds_hold_all_values(seed, rows):
-    """The least is exact, the most less than twice as far from it as the largest of its block: rows are distributed by their leading bits."""
-    random = np.random.default_rng(seed)
-    m = np.stack([lane(random, rows, int(bits)) for bits in random.integers(0, 65, 5)], axis=1)
-    least, most = kernels.packed(m).bounds()
-    assert (least == m.min(axis=0)).all()
-    for c in range(5):
-        blocks = [m[at : at + BLOCK, c].tolist() for at in range(0, rows, BLOCK)]
-        assert max(map(max, blocks)) <= most[c] <= max(2 * max(block) - min(block) for block in blocks)
-
-
 def test_narrow_lanes_take_little():
     """A lane that has one value in all rows takes no room but for its head."""
     m = np.stack([np.arange(10_000), np.full(10_000, 7), np.ones(10_000, np.int64)], axis=1)

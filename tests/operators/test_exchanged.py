@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import heap, kernels
 from ddcli.engine.memory_store import PackedArrival, Routing, distributed_to, exchanged, exchanged_for
-from ddcli.engine.operators.base import Delta, TakenLanes
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.process import Workers
 from tests.kernels.support import matrices
 
@@ -21,8 +21,7 @@ WIDTH = 4
 def ways() -> st.SearchStrategy[Routing]:
     """Return routings of a reader of rows of `WIDTH` lanes."""
     lanes = st.permutations(range(WIDTH)).flatmap(lambda all_: st.integers(1, WIDTH).map(lambda n: tuple(all_[:n])))
-    taken = st.none() | lanes.flatmap(lambda some: st.builds(TakenLanes, st.just(some), st.integers(0, len(some))))
-    return st.builds(Routing, lanes, taken)
+    return st.builds(Routing, lanes, st.none() | lanes)
 
 
 @given(

@@ -9,7 +9,6 @@ from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.linear import (
-    CACHED,
     Concat,
     Constant,
     Inverted,
@@ -52,24 +51,6 @@ def test_dropping_a_column_makes_rows_equal():
     updates = np.array([[1, 5, 0, 1], [2, 5, 0, 1]], np.int64)
     assert not Permute([1], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
     assert Permute([1, 0], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
-
-
-def test_rows_of_one_time_that_become_one_record_are_summed_as_they_come():
-    rows = [[5, 3, 2], [6, 3, -1], [7, 3, 4]]
-    constant = Permute([Constant(8)], 1)
-    assert constant.step([Delta(np.array(rows))], INTERVAL).updates.tolist() == [[8, 3, 5]]
-    assert constant.step([Delta(np.array([[5, 3, 2], [6, 3, -2]]))], INTERVAL).updates.shape == (0, 3)
-    assert constant.step([Delta(np.array([[5, 3, 1], [6, 3, 1]]))], INTERVAL).updates.tolist() == [[8, 3, 2]]
-    several = [*rows, [5, 4, 1]]
-    assert constant.step([Delta(np.array(several))], INTERVAL).updates.tolist() == [[8, *row[1:]] for row in several]
-    large = np.array([[5, 3, 2**62], [6, 3, 2**62]])
-    assert len(constant.step([Delta(large)], INTERVAL).updates) == 2, (
-        "their sum is beyond a diff: whoever adds them up says so"
-    )
-    many = np.full((CACHED + 2, 3), 2)
-    assert constant.step([Delta(many)], INTERVAL).updates.tolist() == [[8, 2, 2 * CACHED + 4]]
-    many[-1, 1] = 3
-    assert len(constant.step([Delta(many)], INTERVAL).updates) == len(many), "the last is of another time"
 
 
 def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expression():

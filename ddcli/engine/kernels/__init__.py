@@ -14,7 +14,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * page_writer: integers as pages of Parquet; values packed for pages of Parquet
 * pages: pages of a batch file: those that can have a key, looked up and read in place
 * pairs: pair equal numbers
-* partition: rows distributed to shards, and into the pieces in which they are sorted
+* partition: rows distributed to shards
 * pool_table: the hash table of the pool
 * ordered_values: the first k values of a group
 * reduce_rows: the rows of the touched keys at each instance
@@ -50,7 +50,7 @@ from ddcli.engine.kernels.gather import (
     turned,
 )
 from ddcli.engine.kernels.hashes import multiset_hash, shard_of
-from ddcli.engine.kernels.join import FEW, JoinOfFew, ManyPairs, join, join_chunks
+from ddcli.engine.kernels.join import FEW, ManyPairs, join, join_chunks
 from ddcli.engine.kernels.merge import Merge, difference, merge, merge_out_of, negate, negated
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import distributed_packed, exchange, unpacked
@@ -75,7 +75,6 @@ __all__ = [
     "LARGE",
     "DiffOverflow",
     "Histories",
-    "JoinOfFew",
     "KernelError",
     "ManyPairs",
     "Merge",

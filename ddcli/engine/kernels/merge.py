@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import DiffOverflow, matrix_of, overflow
-from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, gallop, same, sum_overflows
+from ddcli.engine.jit.registry import DiffOverflow, overflow
+from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, gallop, sum_overflows
 from ddcli.engine.kernels.sort import consolidate, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STREAK: Final = 16  # rows won in a row by one side, after which its run's end is sought and copied at once
-FEW: Final = 4096  # rows, times batches, up to which all batches are merged at once
 OVERFLOW: Final = -1
 # Words of the state of a merge: next rows of both sides and of the output.
 NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
@@ -87,35 +86,6 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
     return result
 
 
-@kernel("LVM")
-def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -> int:
-    """Merge any number of batches at once, the least of their next rows each time; return the number of rows written, or OVERFLOW.
-
-    `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows that can't be added are the first of `out`.
-    """
-    d = out.shape[1] - 1
-    o = 0
-    while True:
-        best = -1
-        for s in range(len(batches)):
-            if heads[s] < matrix_of(batches, s).shape[0] and (
-                best < 0 or compare(matrix_of(batches, s), heads[s], matrix_of(batches, best), heads[best], d) < 0
-            ):
-                best = s
-        if best < 0:
-            break
-        m = matrix_of(batches, best)
-        i = heads[best]
-        heads[best] = i + 1
-        end = add_row(m, i, out, o, 0, o > 0 and same(out, o - 1, m, i, d))
-        if end < 0:
-            copy_row(out, o - 1, out, 0)
-            copy_row(m, i, out, 1)
-            return OVERFLOW
-        o = end
-    return close_rows(out, 0, o)
-
-
 class Merge:
     """A two-way merge that is paid for in portions: call `work` until it returns True, then read `result`.
 
@@ -177,9 +147,6 @@ def merge_out_of(batches: list[np.ndarray]) -> np.ndarray:
     batches.clear()
     if len(waiting) < 2:
         return waiting[0] if waiting else none
-    rows = sum(map(len, waiting))
-    if rows * len(waiting) <= FEW:
-        return _merged_at_once(waiting, rows)
     waiting.sort(key=len, reverse=True)
     del none
     while len(waiting) > 1:
@@ -191,19 +158,6 @@ def merge_out_of(batches: list[np.ndarray]) -> np.ndarray:
         del pair
         waiting.sort(key=len, reverse=True)
     return waiting[0]
-
-
-def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
-    """Merge a few rows in one call: comparing the next row of each batch costs less than preparing two-way merges."""
-    widths = [batch.shape[1] for batch in batches]
-    width = widths[0]
-    if widths.count(width) != len(widths):
-        raise ValueError(f"matrices of widths {widths} can't be merged")
-    out = np.empty((rows, width), np.int64)
-    count = merge_heads(batches, np.zeros(len(batches), np.int64), out)
-    if count < 0:
-        raise overflow("+", out[0], out[1])
-    return out[:count]
 
 
 def difference(new: np.ndarray, old: np.ndarray) -> np.ndarray:

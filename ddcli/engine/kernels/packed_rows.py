@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import inline, matrix_of
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.hashes import U0, U1
 from ddcli.engine.kernels.page_headers import integer
-from ddcli.engine.kernels.rows import copy_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,52 +104,6 @@ def unpack_rows(words: np.ndarray, places: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
-@kernel("UVMHiVL")
-def unpack_to_pieces(
-    words: np.ndarray,
-    places: np.ndarray,
-    block: np.ndarray,
-    pieces: np.ndarray,
-    bits: int,
-    ends: np.ndarray,
-    parts: list[np.ndarray],
-) -> int:
-    """Unpack the rows, each to its piece of a shard, as `move_to_shard_pieces` moves them. `block` has room for the rows of a block."""
-    rows, o = pieces.size, 0
-    for start in range(0, rows, BLOCK):
-        count = min(BLOCK, rows - start)
-        o = unpack_block(words, o, places, block, 0, count)
-        for i in range(count):
-            piece: Any = np.int64(pieces[start + i])
-            copy_row(block, i, matrix_of(parts, piece >> bits), ends[piece])
-            ends[piece] += 1
-    return o
-
-
-@kernel("UiVV")
-def widen_bounds(words: np.ndarray, rows: int, least: np.ndarray, most: np.ndarray) -> int:
-    """Widen each lane's least value and upper bound by the packed rows' bounds. The bound may be above the greatest value.
-
-    Reads only the heads of blocks. Returns how many words there are.
-    """
-    o = 0
-    for start in range(0, rows, BLOCK):
-        count = min(BLOCK, rows - start)
-        for c in range(least.size):
-            low = words[o]
-            bits = integer(words[o + 1])
-            o += HEAD
-            if bits > 0:
-                per = 64 // bits
-                o += (count + per - 1) // per
-            above = MOST - low
-            if bits < 64:
-                above = min(above, (U1 << np.uint64(bits)) - U1)
-            least[c] = min(least[c], integer(low))
-            most[c] = max(most[c], integer(low + above))
-    return o
-
-
 class PackedRows:
     """A packed matrix."""
 
@@ -170,24 +123,9 @@ class PackedRows:
         self.unpack(out, wanted)
         return out
 
-    def bounds(self) -> np.ndarray:
-        """Return each lane's least value and, in the second row, an upper bound of its values. There is at least one row."""
-        found = np.empty((2, self.shape[1]), np.int64)
-        found[0], found[1] = LAST, FIRST
-        assert widen_bounds(self._words, len(self), *found) == self._words.size, "heads lead to all that is packed"
-        return found
-
     def unpack(self, out: np.ndarray, lanes: Sequence[int]) -> None:
         """Write some lanes of the rows, in their order."""
         assert unpack_rows(self._words, self._places(lanes), out) == self._words.size, "what was packed is unpacked"
-
-    def unpack_to(
-        self, parts: list[np.ndarray], pieces: np.ndarray, bits: int, ends: np.ndarray, lanes: Sequence[int]
-    ) -> None:
-        """Write some lanes of each row to its piece of one of some matrices, as `move_to_shard_pieces` does."""
-        block = np.empty((BLOCK, len(lanes)), np.int64)
-        end = unpack_to_pieces(self._words, self._places(lanes), block, pieces, bits, ends, parts)
-        assert end == self._words.size, "what was packed is unpacked"
 
     def _places(self, lanes: Sequence[int]) -> np.ndarray:
         """Return the place of each lane among the given ones; a negative number for the others."""

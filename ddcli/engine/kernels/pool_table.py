@@ -129,14 +129,6 @@ def different_views(
     return count
 
 
-@kernel("VV")
-def take_lanes(lanes: np.ndarray, numbers: np.ndarray) -> int:
-    """Put the lane of each number where that is, null where it is -1."""
-    for i in range(numbers.shape[0]):
-        numbers[i] = lanes[numbers[i]] if numbers[i] >= 0 else NULL
-    return 0
-
-
 @kernel("MMBVVVVBi")
 def insert_ranges(
     slots: np.ndarray,

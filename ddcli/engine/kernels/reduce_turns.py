@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
-from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys
+from ddcli.engine.kernels.reduce_times import distinct_rows
 from ddcli.engine.kernels.rows import SMALLEST, same
 from ddcli.engine.kernels.value_pairs import consolidate_span
 
@@ -68,37 +68,6 @@ def later_times(
             o = distinct_rows(times, start, o)
     closed[groups] = o
     return o
-
-
-@kernel("MVMLMiLMiiVMV")
-def few_turns(
-    keys: np.ndarray,
-    first: np.ndarray,
-    fresh: np.ndarray,
-    inputs: list[np.ndarray],
-    in_bounds: np.ndarray,
-    in_at: int,
-    outputs: list[np.ndarray],
-    out_bounds: np.ndarray,
-    out_at: int,
-    ahead: int,
-    closed: np.ndarray,
-    times: np.ndarray,
-    counts: np.ndarray,
-) -> int:
-    """Find the rows of the keys in all sources, as `find_keys` does, and close their new times if history may be `ahead` of them.
-
-    The last of `inputs` is the new updates. `counts` gets the rows of both. Returns the number of instances, or NO_ROOM.
-    """
-    counts[0] = find_keys(keys, keys.shape[0], inputs, keys.shape[1], in_bounds)
-    counts[1] = find_keys(keys, keys.shape[0], outputs, keys.shape[1], out_bounds)
-    if ahead == 0:
-        return int(first[keys.shape[0]])
-    if first[keys.shape[0]] + counts[0] + counts[1] > times.shape[0]:
-        return NO_ROOM
-    return later_times(
-        first, fresh, inputs, len(inputs) - 1, in_bounds, in_at, outputs, out_bounds, out_at, closed, times
-    )
 
 
 @inline

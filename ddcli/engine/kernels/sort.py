@@ -286,11 +286,6 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
     return _in_pieces(out, pieces, lanes, out, consolidating)
 
 
-def sort_distributed(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:
-    """Sort in place, by the given lanes, rows that were distributed into pieces: piece k is m[pieces[k] : pieces[k + 1]], and all of it before the next."""
-    _in_pieces(m, pieces, lanes, m, 0)
-
-
 def _in_pieces(
     source: np.ndarray, pieces: np.ndarray, lanes: np.ndarray, out: np.ndarray, consolidating: int
 ) -> np.ndarray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import DiffOverflow, inline, overflow
-from ddcli.engine.kernels.rows import SMALLEST, add_row, close_rows, compare_at, copy_row, same, sum_overflows
+from ddcli.engine.kernels.gather import take
+from ddcli.engine.kernels.rows import SMALLEST, compare_at, copy_row, same, sum_overflows
 from ddcli.engine.kernels.sort import fitted
 from ddcli.engine.kernels.value_pairs import consolidate_span
 
@@ -28,28 +29,6 @@ def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> bool:
             if m[i, first + c] < since[c]:
                 return False
     return True
-
-
-@kernel("MVM")
-def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
-    """Advance one time lane as `advance_rows` does: the greater of a time and a bound is monotone, so the rows stay sorted."""
-    if advanced_already(m, since, 1):
-        return UNCHANGED
-    d = m.shape[1] - 1
-    bound = since[0]
-    o = 0
-    for i in range(m.shape[0]):
-        time = max(m[i, d - 1], bound)
-        end = add_row(m, i, out, o, 0, o > 0 and out[o - 1, d - 1] == time and same(out, o - 1, m, i, d - 1))
-        if end < 0:
-            x = m[i, d]
-            copy_row(out, o - 1, out, 0)
-            copy_row(out, 0, out, 1)
-            out[1, d] = x
-            return OVERFLOW
-        o = end
-        out[o - 1, d - 1] = time
-    return close_rows(out, 0, o)
 
 
 @kernel("MViM")
@@ -120,69 +99,12 @@ def advance(
     bound = np.array(since, np.int64)
     fresh = m if owned else room
     out = np.empty((m.shape[0], m.shape[1]), np.int64) if fresh is None else fresh[: m.shape[0]]
-    count = advance_one(m, bound, out) if nt == 1 == len(since) else advance_rows(m, bound, nt, out)
+    count = advance_rows(m, bound, nt, out)
     if count == UNCHANGED:
         return m
     if count < 0:
         raise overflow("+", out[0], out[1])
     return fitted(out, count)
-
-
-@kernel("MiiiM")
-def shift_rows(m: np.ndarray, nt: int, lower: int, upper: int, out: np.ndarray) -> int:
-    """Write the insertion and the retraction of each row [kept | from, if `lower` | until, if `upper` | times | diff]; return the number of rows written.
-
-    Only the first time moves. Returns OVERFLOW where a diff has no negation; out[0] is then the row.
-    """
-    d = m.shape[1] - 1
-    data = d - nt
-    kept = data - lower - upper
-    o = 0
-    for i in range(m.shape[0]):
-        begin = m[i, data]
-        end = begin
-        if lower:
-            begin = max(begin, m[i, kept])
-        if upper:
-            end = max(end, m[i, data - 1])
-            if begin >= end:
-                continue
-        for leaves in range(1 + upper):
-            for c in range(kept):
-                out[o, c] = m[i, c]
-            out[o, kept] = end if leaves else begin
-            for c in range(1, nt):
-                out[o, kept + c] = m[i, data + c]
-            out[o, kept + nt] = m[i, d]
-            o += 1
-        if upper:
-            if m[i, d] == SMALLEST:
-                return OVERFLOW
-            out[o - 1, kept + nt] = -m[i, d]
-    return o
-
-
-@kernel("MiM")
-def enter_rows(m: np.ndarray, nt: int, out: np.ndarray) -> int:
-    """Copy rows without their last data lane, with which the last time is joined."""
-    at = m.shape[1] - nt - 2
-    last = out.shape[1] - 2
-    for i in range(m.shape[0]):
-        for c in range(at):
-            out[i, c] = m[i, c]
-        for c in range(at, out.shape[1]):
-            out[i, c] = m[i, c + 1]
-        out[i, last] = max(out[i, last], m[i, at])
-    return 0
-
-
-@kernel("MiM")
-def raise_lanes(m: np.ndarray, at: int, floor: np.ndarray) -> int:
-    """Raise the lanes from `at` on to the lanes of `floor` where they are less."""
-    for i in range(m.shape[0]):
-        for c in range(floor.shape[1]):
-            m[i, at + c] = max(m[i, at + c], floor[i, c])
-    return 0
 
 
 def enter_at(m: np.ndarray, nt: int) -> np.ndarray:
@@ -193,8 +115,9 @@ def enter_at(m: np.ndarray, nt: int) -> np.ndarray:
     """
     if m.shape[1] < nt + 2 or nt < 1:
         raise ValueError(f"{m.shape[1]} lanes for a round and {nt} times")
-    out = np.empty((m.shape[0], m.shape[1] - 1), np.int64)
-    enter_rows(m, nt, out)
+    round_lane = m.shape[1] - nt - 2
+    out = np.delete(m, round_lane, axis=1)
+    np.maximum(out[:, -2], m[:, round_lane], out=out[:, -2])
     return out
 
 
@@ -202,7 +125,8 @@ def join_times(m: np.ndarray, at: int, times: np.ndarray) -> None:
     """Join, in place, the times in the lanes from `at` on with `times`, a row each."""
     if len(m) != len(times) or not 0 <= at <= at + times.shape[1] <= m.shape[1]:
         raise ValueError(f"{times.shape} times for lane {at} of {m.shape}")
-    raise_lanes(m, at, times)
+    lanes = m[:, at : at + times.shape[1]]
+    np.maximum(lanes, times, out=lanes)
 
 
 def shift(m: np.ndarray, nt: int, *, lower: bool, upper: bool) -> np.ndarray:
@@ -218,8 +142,18 @@ def shift(m: np.ndarray, nt: int, *, lower: bool, upper: bool) -> np.ndarray:
     bounds = lower + upper
     if m.shape[1] < bounds + nt + 1 or nt < 1:
         raise ValueError(f"{m.shape[1]} lanes for {bounds} bounds and {nt} times")
-    out = np.empty((m.shape[0] * (1 + upper), m.shape[1] - bounds), np.int64)
-    rows = shift_rows(m, nt, int(lower), int(upper), out)
-    if rows < 0:
+    data = m.shape[1] - nt - 1
+    kept = data - bounds
+    rows = take(m, [*range(kept), *range(data, m.shape[1])])
+    if lower:
+        np.maximum(rows[:, kept], m[:, kept], out=rows[:, kept])
+    if not upper:
+        return rows
+    ends = np.maximum(m[:, data], m[:, data - 1])
+    some = rows[:, kept] < ends
+    if (rows[some, -1] == SMALLEST).any():
         raise DiffOverflow("a diff left 64 bits when its record was to leave at the end of a temporal filter")
-    return out[:rows] if 2 * rows >= out.shape[0] else out[:rows].copy()
+    out = np.repeat(rows[some], 2, axis=0)
+    out[1::2, kept] = ends[some]
+    out[1::2, -1] *= -1
+    return out

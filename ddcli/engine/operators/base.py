@@ -41,13 +41,6 @@ class Delta(NamedTuple):
         return len(self[0])
 
 
-class TakenLanes(NamedTuple):
-    """The lanes, diff included, to which an operator first reduces its input, and the number of leading ones that it stably sorts them by."""
-
-    lanes: tuple[int, ...]
-    by: int
-
-
 def consolidated(delta: Delta) -> np.ndarray:
     """Return updates with at most one for a record and time."""
     return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
@@ -102,8 +95,8 @@ class Operator:
         """Return the rounds in which updates wait since earlier intervals. Called before the interval's first step."""
         return ()
 
-    def takes(self, width: int) -> TakenLanes | None:
-        """Return the lanes to which it would first reduce an input of `width` lanes; None for all, in their order."""
+    def takes(self, width: int) -> tuple[int, ...] | None:
+        """Return the distinct lanes, diff included, to which it would first reduce an input of `width` lanes; None for all, in their order."""
         return None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import upsert as threshold_kernels
-from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, TakenLanes, empty
+from ddcli.engine.operators.base import Delta, Operator, StatefulOperator, empty
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_instances import (
     NOTHING_DUE,
@@ -233,13 +233,10 @@ class Accumulate(Group):
     def __init__(self, reduce: Reduce, trace: Trace, waiting: DelayedRows | None = None, depth: int = 0):
         super().__init__(reduce, None, trace, waiting, depth)
 
-    def takes(self, width: int) -> TakenLanes | None:
-        return TakenLanes(tuple(range(width)), self.trace.nk)
-
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Step over the new rows, and over the combined sums of other rows, if there are any."""
         nk = self.trace.nk
-        updates, *combined = (kernels.sort_by(delta.updates, range(nk)) for delta in deltas)
+        updates, *combined = (kernels.sort_by(delta.updates, range(nk), owned=delta.owned) for delta in deltas)
         if not combined or not len(combined[0]):
             return super().step([Delta(updates)], interval)
         assert isinstance(self.reduce, Reduce)

@@ -11,7 +11,6 @@ from ddcli.engine.operators.base import (
     Delta,
     Operator,
     StatefulOperator,
-    TakenLanes,
     concatenated,
     empty,
 )
@@ -47,9 +46,9 @@ class Arrange(StatefulOperator):
         self._plain = len(self._lanes_taken) == len(self.lanes)
         self._order: np.ndarray | None = None
 
-    def takes(self, width: int) -> TakenLanes | None:
+    def takes(self, width: int) -> tuple[int, ...] | None:
         order = (*self._lanes_taken, *range(width - self.trace.nt - 1, width))
-        return TakenLanes(order, len(order) - 1) if self._plain and len(set(order)) == len(order) else None
+        return order if self._plain and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         few = len(deltas[0].updates) <= kernels.FEW
@@ -59,7 +58,7 @@ class Arrange(StatefulOperator):
             return Delta(self.batch, distinct=True, inserts=True)
         updates = deltas[0].updates
         if deltas[0].taken:
-            self.batch = kernels.consolidate(updates)
+            self.batch = kernels.consolidate(updates, owned=deltas[0].owned)
         elif self._plain and few:
             if self._order is None:
                 width = updates.shape[1]
@@ -181,7 +180,7 @@ class Join(Operator):
         self.nt = left.nt, right.nt
         self.take = np.array(take, np.int64)
         self.room = room
-        self._pairs = kernels.JoinOfFew(self.nk, self.nt, self.take)
+        self.width = len(take) + max(self.nt) + 1
         data, taken = self.nk + left.nv, frozenset(take)
         self._spared = (
             [lane for lane in range(self.nk, data) if lane not in taken],
@@ -193,12 +192,14 @@ class Join(Operator):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right, lefts, rights = self._sides(deltas)
         if not rights and not lefts:
-            return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
-        most = None if self.room is None else self.room.rows(self._pairs.width)
+            return Delta(empty(self.width), distinct=True)
+        most = None if self.room is None else self.room.rows(self.width)
         try:
-            found = self._pairs.join(left, rights, right, lefts, most)
+            parts = [kernels.join(left, rights, self.nk, self.nt, self.take, most)] if rights else []
+            parts += [kernels.join(lefts, right, self.nk, self.nt, self.take, most)] if lefts else []
         except kernels.ManyPairs:
             raise kernels.ManyPairs(pairs(left, rights, self.nk) + pairs(right, lefts, self.nk)) from None
+        found = kernels.concat(parts)
         if self.room is not None:
             self.room.note(found)
         return Delta(found, distinct=self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0)
@@ -208,7 +209,7 @@ class Join(Operator):
         left, right, lefts, rights = self._sides(deltas)
         distinct = self._keeps_all and not (lefts and rights)
         assert self.room is not None
-        most = self.room.rows(self._pairs.width)
+        most = self.room.rows(self.width)
         for a, b in ([left], rights), (lefts, [right]):
             if a and b:
                 # Rows of one batch each, so that no pair of values is in two parts.

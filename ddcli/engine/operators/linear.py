@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 LEAST, GREATEST = -(2**63), 2**63 - 1
 NESTED = frozenset({"list", "struct"})
 """Kinds of types whose values are expensive to decode."""
-CACHED = 1 << 14
-"""The number of rows whose few lanes fit together into a processor's cache."""
 
 
 @frozen
@@ -108,9 +106,8 @@ class Permute(Operator):
         # Adding a number to a lane keeps different rows different.
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
-        self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
         # For constants it reads only times and diffs.
-        self.takes_columns = bool(lanes) and len(self._record) == len(lanes)
+        self.takes_columns = bool(lanes) and all(isinstance(lane, Constant) for lane in lanes)
         self._source = kept if len(kept) == len(lanes) else None
         numbers = [lane.number if isinstance(lane, Plus) else 0 for lane in lanes]
         self._numbers = np.array([*numbers, *[0] * self.tail], np.int64) if any(numbers) else None
@@ -121,8 +118,6 @@ class Permute(Operator):
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
-        if self.tail == 2 and len(self._record) == len(self.lanes) and (found := self._one_row(delta)):
-            return found
         width = delta.updates.shape[1]
         keeps_all = len(self._lanes_kept) == width - self.tail
         try:
@@ -142,22 +137,6 @@ class Permute(Operator):
     def _refused(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         assert self.refuse is not None, "an operator without it adds nothing"
         return self.refuse.step(deltas, interval)
-
-    def _one_row(self, delta: Delta) -> Delta | None:
-        """Return one update with the record that all rows become, if they have one time, as in a load; else None."""
-        count, tails, total = len(delta.updates), delta.updates[:, -2:], 0
-        if not count:
-            return None
-        time, most = tails[0, 0], GREATEST // count
-        if kernels.rounds_equal(delta.updates, delta.updates.shape[1] - 2, (time, 1)):
-            total, count = count, 0
-        for at in range(0, count, CACHED):
-            times, diffs = tails[at : at + CACHED].T.copy()
-            if times.min() != time or times.max() != time or max(-int(diffs.min()), int(diffs.max())) > most:
-                return None
-            total += int(diffs.sum())
-        rows = [[*self._record, int(time), total]] if total else []
-        return Delta(np.array(rows, np.int64).reshape(len(rows), len(self._record) + 2), distinct=True)
 
 
 class LaneComparison(NamedTuple):

@@ -31,8 +31,6 @@ from ddcli.engine.operators.reduce_instances import (
     Single,
     collect,
     difference,
-    early,
-    few_turns,
     interesting,
     new_instances,
     sizes,
@@ -173,20 +171,12 @@ class Reduce:
         nk, nv, nt = self.nk, self.nv, self.nt
         _, upper, ahead = due
         pending = np.empty((0, nk + nt), np.int64)
-        turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
-        if turns is None:
-            outputs = History(past, *kernels.locate(instances.keys, past), nk + self.width)
-            bounds, rows = kernels.locate(instances.keys, sources)
-            if nt > 1 or ahead:
-                history = History(sources[:-1], bounds, rows, nk + nv)
-                instances, pending, left = interesting(instances, history, outputs, upper)
-                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
-        else:
-            instances, bounds, rows, there, count = turns
-            outputs = History(past, there, count, nk + self.width)
-            if ahead:
-                instances, pending, left = early(instances, upper)
-                bounds, outputs = bounds[left], outputs._replace(bounds=there[left])
+        outputs = History(past, *kernels.locate(instances.keys, past), nk + self.width)
+        bounds, rows = kernels.locate(instances.keys, sources)
+        if nt > 1 or ahead:
+            history = History(sources[:-1], bounds, rows, nk + nv)
+            instances, pending, left = interesting(instances, history, outputs, upper)
+            bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         if self._work(rows, len(instances)) <= self._part:
             return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
         parts = [self._none()]

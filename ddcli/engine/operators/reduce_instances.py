@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
 
 
-FEW = 64
-"""The number of new times up to which one call finds their keys' rows and interesting times."""
-
-SOME = 512
-"""The room for interesting times in such a call."""
-
-
 @frozen
 class Instances:
     """Keys at interesting times: key g at the rows first[g]:first[g + 1] of `times`, in lexicographic order.
@@ -161,55 +154,12 @@ def interesting(
     new: Instances, inputs: History, outputs: History, upper: Sequence[Sequence[int]] | None
 ) -> tuple[Instances, Lanes, Lanes | slice]:
     """Return the instances of `close` before `upper`, the others as rows [key | time], and which groups have any of the first."""
-    return early(close(new, inputs, outputs), upper)
-
-
-def early(closed: Instances, upper: Sequence[Sequence[int]] | None) -> tuple[Instances, Lanes, Lanes | slice]:
-    """Return the instances before `upper`, the others as rows [key | time], and which groups have any of the first."""
+    closed = close(new, inputs, outputs)
     some = some_before(closed.times, upper)
     if some is None:
         return closed, np.empty((0, closed.keys.shape[1] + closed.times.shape[1]), np.int64), slice(None)
     kept, left = closed.where(some)
     return kept, closed.pairs()[~some], left
-
-
-def few_turns(
-    new: Instances, inputs: list[Lanes], in_at: int, outputs: list[Lanes], out_at: int, *, ahead: bool
-) -> tuple[Instances, Lanes, int, Lanes, int] | None:
-    """Return the results of `locate` and `close` for few new times in total order, from one call; None where there are many.
-
-    These are the instances; then the bounds of their keys' rows in `inputs`, which end with the new updates, and in
-    `outputs`, each with the number of rows. Times are at the lanes `in_at` and `out_at`; with `ahead` some may be after new ones.
-    """
-    if len(new) > FEW:
-        return None
-    keys = new.keys
-    in_bounds = np.empty((len(keys), 2 * len(inputs)), np.int64)
-    out_bounds = np.empty((len(keys), 2 * len(outputs)), np.int64)
-    counts = np.empty(2, np.int64)
-    first, times = new.first, new.times
-    if ahead:
-        first, times = np.empty(len(first), np.int64), np.empty((SOME, 1), np.int64)
-    found = reduce_turns.few_turns(
-        keys,
-        new.first,
-        new.times,
-        inputs,
-        in_bounds,
-        in_at,
-        outputs,
-        out_bounds,
-        out_at,
-        int(ahead),
-        first,
-        times,
-        counts,
-    )
-    if found == reduce_times.NO_ROOM:
-        return None
-    instances = Instances(keys, first, times[:found]) if ahead else new
-    rows, there = counts.tolist()
-    return instances, in_bounds, rows, out_bounds, there
 
 
 class Single(NamedTuple):
