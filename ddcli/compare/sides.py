@@ -221,7 +221,7 @@ class FilesGiven:
         for path in self.paths:
             scan = tables.scan([path], names)
             flags = scan.select(pl.col(f"^{FAILING}.*$").any())
-            if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
+            if flags.collect_schema() and any(tables.streamed([path], flags).row(0)):
                 tables.collect([path], names)  # raises the error with the row's number
             scans.append(scan.select(*names, ONCE))
         count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 DIFF = "diff"
 QUOTES = ("error", "record", "text")
 """The columns of side logs that quote values of rows."""
+QUOTED = {"error": pl.String(), "record": pl.String()}
+"""The columns of the log of records on which expressions fail."""
 DAMAGED_LOG = "remove it, and run again: what the log then lacks is written again"
 
 
@@ -170,7 +172,8 @@ class SideLogs:
             return
         directory, record = error_directory(self.request), ["error", "record"]
         logged = pl.concat(
-            [*(frame.select(*record, DIFF) for frame in self._written_errors(directory))] or [errors.frames[0].clear()]
+            [*(frame.select(*record, DIFF) for frame in self._written(directory, **QUOTED))]
+            or [errors.frames[0].clear()]
         )
         held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
         now = pl.concat(errors.frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
@@ -182,19 +185,10 @@ class SideLogs:
     def correct_errors(self, errors: ErrorLog, frontier: Frontier) -> None:
         """Add the difference between all records that fail now and those in the log, at a frontier, or after it where they are."""
         directory = error_directory(self.request)
-        times = [*zip(self.times.items(), frontier.as_time(), strict=True)]
-        before = [
-            frame.with_columns(
-                -pl.col(DIFF),
-                *(
-                    pl.max_horizontal(name, time_column(name, np.full(frame.height, at), kind))
-                    for (name, kind), at in times
-                ),
-            )
-            for frame in self._written_errors(directory)
-        ]
-        if frames := [*before, *errors.frames]:
-            self.write(directory, [pl.concat(frames, how="diagonal_relaxed")])
+        if (whole := self._difference(directory, errors.frames, **QUOTED)) is not None:
+            times = zip(self.times.items(), frontier.as_time(), strict=True)
+            at = [(name, time_column(name, np.full(whole.height, value), kind)) for (name, kind), value in times]
+            self.write(directory, [whole.with_columns(pl.max_horizontal(*each) for each in at)])
 
     def put_aside(self, taken: Mapping[str, ConsumedRange]) -> None:
         """Add the late and the unreadable rows of inputs that are put aside, as updates; a slice at a time is in memory."""
@@ -246,16 +240,13 @@ class SideLogs:
             at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
             self.write(directory, [whole.with_columns(at)])
 
-    def _difference(self, directory: Path, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
-        """Return the updates that turn a side log into the one that was found, None where neither has any."""
-        frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in self._written(directory)), *found]
+    def _difference(self, directory: Path, found: Iterable[pl.DataFrame], **others: pl.DataType) -> pl.DataFrame | None:
+        """Return the updates that turn a side log, which has these `others` of its columns, into the one that was found, None where neither has any."""
+        frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in self._written(directory, **others)), *found]
         return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
     def _unparsed_directory(self, name: str) -> Path:
         return unparsed_below(error_directory(self.request), name)
-
-    def _written_errors(self, directory: Path) -> list[pl.DataFrame]:
-        return self._written(directory, error=pl.String(), record=pl.String())
 
     def _written(self, directory: Path, **others: pl.DataType) -> list[pl.DataFrame]:
         """Return the updates of a side log. A file without these columns is refused: StateError.

@@ -35,13 +35,7 @@ class Debezium(Format):
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
     order: str = field(default="source.lsn", kw_only=True)
 
-    @property
-    def enveloped(self) -> bool:
-        return True
-
-    @property
-    def judges(self) -> bool:
-        return True
+    enveloped = judges = True
 
     def images(self, name: str) -> list[str]:
         return [name] if name in self.time else [f"{AFTER}.{name}", f"{BEFORE}.{name}"]
@@ -183,13 +177,7 @@ def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
 class Flattened(UpsertFormat):
     """Rows as the transform ExtractNewRecordState leaves them: the row after, and added columns whose names begin with `__`."""
 
-    @property
-    def enveloped(self) -> bool:
-        return True
-
-    @property
-    def judges(self) -> bool:
-        return True
+    enveloped = judges = True
 
     def bound(self, columns: Schema, time: Schema) -> Self:
         is_bool = DELETED in columns and columns[DELETED].kind == "bool"

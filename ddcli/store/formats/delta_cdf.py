@@ -24,9 +24,7 @@ DIFFS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1
 class DeltaCdf(Format):
     """The format of the feed: `_change_type` decides the diff; the commit's columns are no data."""
 
-    @property
-    def judges(self) -> bool:
-        return True
+    judges = True
 
     def declared(self) -> Schema | None:
         declared = super().declared()

@@ -325,7 +325,7 @@ def scan_files(
     required = [] if checked else [*schema.time, *own]
     names = [*schema.columns, *schema.time, *own]
     scans = [tables.scan(group, names) for group in groups]
-    for group, odd in zip(groups, _odd(tables, groups, scans, required), strict=True):
+    for group, odd in zip(groups, _odd(tables, groups, scans, names, required), strict=True):
         for path in group if odd else ():
             frame = tables.collect([path], names)  # refuses text that is no value
             tables.refuse_nulls(path, frame, schema.time, "time column")
@@ -336,7 +336,11 @@ def scan_files(
 
 
 def _odd(
-    tables: Tables, groups: Sequence[Sequence[Path]], scans: Sequence[pl.LazyFrame], required: Sequence[str]
+    tables: Tables,
+    groups: Sequence[Sequence[Path]],
+    scans: Sequence[pl.LazyFrame],
+    names: Sequence[str],
+    required: Sequence[str],
 ) -> Iterator[bool]:
     """Return for each group whether it has a null in one of the required columns, or text that is no value; some groups at a time."""
     checks = []
@@ -345,22 +349,13 @@ def _odd(
         found = [*(pl.col(name).null_count() > 0 for name in required), *(pl.col(name).any() for name in flags)]
         checks.append(scan.select(pl.any_horizontal(found)) if found else scan.select(pl.lit(value=False)))
     for first in range(0, len(checks), TOGETHER):
-        part = checks[first : first + TOGETHER]
+        together = slice(first, first + TOGETHER)
         try:
-            frames = pl.collect_all(part, engine="streaming")
+            frames = pl.collect_all(checks[together], engine="streaming")
         except (OSError, *READ_ERRORS):
-            for group, each in zip(groups[first : first + TOGETHER], part, strict=True):
-                if len(group) == 1:
-                    yield bool(tables.streamed(group[0], each).item())
-                else:
-                    single = [[path] for path in group]
-                    names = scans[0].collect_schema().names()
-                    apart = [
-                        tables.scan(one, [name for name in names if not name.startswith(FAILING)]) for one in single
-                    ]
-                    yield any(list(_odd(tables, single, apart, required)))
-        else:
-            yield from (bool(frame.item()) for frame in frames)
+            pairs = zip(groups[together], checks[together], strict=True)
+            frames = [tables.streamed(group, each, names) for group, each in pairs]
+        yield from (bool(frame.item()) for frame in frames)
 
 
 def physically(names: Iterable[str]) -> list[pl.Expr]:

@@ -293,9 +293,9 @@ class Tables:
         group = self._pages.groups(path).rows if self.kind(path).name == PARQUET else 0
         return most // group * group if 0 < group <= most else most
 
-    def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
-        """Return the result of a query over a scan of a file, streaming its rows, or refuse the file."""
-        return self._collected([path], (), scan, "streaming")
+    def streamed(self, paths: Sequence[Path], scan: pl.LazyFrame, columns: Sequence[str] = ()) -> pl.DataFrame:
+        """Return the result of a query over a scan of these columns of files, streaming their rows, or refuse the first damaged file."""
+        return self._collected(paths, columns, scan, "streaming")
 
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[int, pl.DataFrame, bool]:
         """Return the number of rows, the least and the largest value of each column as two rows, and whether one has a null; the file streams by, once."""
@@ -476,12 +476,11 @@ class Tables:
         """Return the rows of a scan of files, or name the first damaged one."""
         try:
             return scan.collect(engine=engine)  # type: ignore[call-overload,no-any-return]
-        except OSError as error:
-            place = str(error.filename or paths[0])
-            raise unreadable(place, error) from None
-        except READ_ERRORS as error:
-            for path in paths if len(paths) > 1 else ():
+        except (OSError, *READ_ERRORS) as error:
+            for path in paths if len(paths) > 1 and getattr(error, "filename", None) is None else ():
                 self.collect([path], columns)
+            if isinstance(error, OSError):
+                raise unreadable(str(error.filename or paths[0]), error) from None
             raise damaged(self.kind(paths[0]), paths[0], error) from None
 
     def _checked(
