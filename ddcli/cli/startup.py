@@ -245,9 +245,9 @@ def run_and_leave() -> NoReturn:
     _take_streams()
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
-    if os.environ.get(PLAIN):
-        _run_plainly()
-    defer()
+    plain = bool(os.environ.get(PLAIN))
+    if not plain:
+        defer()
     from ddcli.cli.main import main  # not before: it imports parts that may wait
 
     try:
@@ -255,22 +255,12 @@ def run_and_leave() -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    atexit._run_exitfuncs()  # noqa: SLF001 - the interpreter's own call, which `os._exit` leaves out; there is no public one
-    os._exit(flushed() or code)
-
-
-def _run_plainly() -> NoReturn:
-    """Run the command line, and let Python end the process."""
-    from ddcli.cli.main import main
-
-    try:
-        main()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    if failed := flushed():
-        os._exit(failed)  # Python would try to write it again, and end with a code of its own
-    sys.exit(code)
+    if not plain:
+        atexit._run_exitfuncs()  # noqa: SLF001 - the interpreter's own call, which `os._exit` leaves out; there is no public one
+    failed = flushed()
+    if plain and not failed:
+        sys.exit(code)
+    os._exit(failed or code)  # where output can't be written Python would try it again, and end with a code of its own
 
 
 def _take_streams() -> None:

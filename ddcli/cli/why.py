@@ -14,6 +14,7 @@ from ddcli.cli.arguments import (
     NO_CODE,
     ONLY_PIPELINE,
     PIPELINE,
+    REPORT,
     SHOW,
     STATE,
     VAR,
@@ -166,7 +167,7 @@ def why_command(
 @click.option("--between", nargs=2, metavar="T1 T2", help="Search only times after T1, up to T2.")
 @STATE
 @NO_CODE
-@formats("text", "json", about="Format: lines, or JSON.")
+@REPORT
 @SHOW
 @VAR
 def bisect_command(
@@ -245,7 +246,7 @@ NUMBERED = re.compile(r"(\d+)/(\d+)")
 @click.option("--strict", is_flag=True, help="Also exit with 1 if an output was not verified, or a table not compared.")
 @STATE
 @NO_CODE
-@formats("text", "json", about="Format: lines, or JSON.")
+@REPORT
 @SHOW
 @VAR
 def verify_command(

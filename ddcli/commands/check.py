@@ -323,16 +323,12 @@ def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]
     if not inputs:
         return None
     schemas = {name: found.schema for name, found in inputs.items()}
+    time = next(iter(schemas.values())).time
     try:
         time = shared_time(spec, schemas)
+        check_lengths(spec, list(time.values()))
     except UsageError as error:
         errors += each_of(error)
-        time = next(iter(schemas.values())).time
-    else:
-        try:
-            check_lengths(spec, list(time.values()))
-        except UsageError as error:
-            errors += each_of(error)
     columns = {name: schema.columns for name, schema in schemas.items()}
     sizes = {name: found.size for name, found in inputs.items() if found.size}
     keys = {name: found.key for name, found in inputs.items() if found.key}

@@ -9,7 +9,7 @@ themselves (upserts, whole tables, shifts in time) are run apart, over all updat
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ import polars as pl
 
 from ddcli.circuit.traces import StateAnswers
 from ddcli.circuit.trial import Trial, as_of
-from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import WholeInputs, bind_remembered
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
-    from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
     from ddcli.plan.pipeline_file import BoundPipeline
     from ddcli.store.state.manifest import Manifest
@@ -52,21 +50,15 @@ if TYPE_CHECKING:
 ATTEMPTS = 100
 
 
-@dataclass
 class Lookup:
     """A collection of a pipeline whose records can be looked up by key, in the newest commit when it was opened or refreshed."""
 
-    request: Request
-    name: str
-    manifest: Manifest
-    _pool: Pool = field(init=False)
-    _kinds: list[Type] = field(init=False)
-    _plan: Plan = field(init=False)
-    _nodes: list[Node] = field(init=False)
-    _node: Node = field(init=False)
-    _meant: Node = field(init=False)
-    _ways: HeldArrangements = field(init=False)
-    _kept: StoredArrangements = field(init=False)
+    _pool: Pool
+    _kept: StoredArrangements
+
+    def __init__(self, request: Request, name: str) -> None:
+        self.request, self.name, self.manifest = request, name, self._newest(request)
+        self._read()
 
     @classmethod
     def open(cls, pipeline: Path, name: str, *, state: Path | None = None, no_code: bool = False) -> Lookup:
@@ -78,8 +70,7 @@ class Lookup:
         if name not in known:
             hint = suggestion(name, known, f"there are: {', '.join(dict.fromkeys(known))}")
             raise UsageError(f"no collection, input or output is named '{name}'", place=str(pipeline), hint=hint)
-        found = cls(request, name, cls._newest(request))
-        found._read()
+        found = cls(request, name)
         load_functions(request.spec)
         return found
 

@@ -18,8 +18,8 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import Type
-from ddcli.store.batch.compaction import append, writer_of
-from ddcli.store.batch.file import BatchLayout, write_batch
+from ddcli.store.batch.compaction import NewBatch, append, writer_of
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
@@ -55,7 +55,7 @@ def make(folder: Path, rows: int) -> None:
             matrix[:, 2] = rng.integers(0, 1 << 40, count)
             matrix[:, -1] = 1
             append(writer, matrix, LAYOUT, Pool(PUBLIC))
-        entry = write_batch(transaction, "lookups", 0, writer.finish(), rows, BEGIN, END, BEGIN)
+        entry = NewBatch(writer.finish(), rows, BEGIN, END, BEGIN).write(transaction, "lookups", 0)
         columns = {"key": "int64", "a": "int64", "b": "int64"}
         kept = ArrangementEntry("lookups", ((0,),), ((1,),), ("key",), columns, ((entry,),))
         transaction.commit(Manifest("lookups", ((1,),), arrangements={"lookups": kept}))

@@ -21,7 +21,8 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
-from ddcli.store.batch.file import BatchLayout, write_batch
+from ddcli.store.batch.compaction import NewBatch
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch, read_lanes
 from ddcli.store.batch.writers import is_packed
@@ -61,7 +62,7 @@ def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False
                 data = row_group_file(matrix, layout, pool)
             else:
                 data = batch_bytes(matrix, layout, pool)
-            entry = write_batch(transaction, "people", 0, data, len(matrix), LOWER, UPPER, SINCE)
+            entry = NewBatch(data, len(matrix), LOWER, UPPER, SINCE).write(transaction, "people", 0)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             made = transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     ((entry,),) = made.arrangements["people"].shards

@@ -17,7 +17,8 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch.file import BatchLayout, write_batch
+from ddcli.store.batch.compaction import NewBatch
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.row_group_file import row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files import access
@@ -68,7 +69,7 @@ def commit(directory, plan, drop=()):
                 data = row_group_file(matrix, LAYOUT, POOL)
                 old = made[name].shards[0] if name in made and name not in drop else ()
                 times = [((at,),) for at in (0, 1, 0)]
-                entry = write_batch(transaction, name, 0, data, rows, *map(Frontier, times), run=len(old))
+                entry = NewBatch(data, rows, *map(Frontier, times), run=len(old)).write(transaction, name, 0)
                 columns = {"k": "int64", "v": "string"}
                 made[name] = ArrangementEntry("f", ((0,),), ((1,),), ("k",), columns, ((*old, entry),))
             return transaction.commit(Manifest("p", ((1,),), arrangements=made, secret=SECRET.hex()))

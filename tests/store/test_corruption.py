@@ -10,7 +10,8 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file
-from ddcli.store.batch.file import BatchLayout, write_batch
+from ddcli.store.batch.compaction import NewBatch
+from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
@@ -46,7 +47,7 @@ def state(tmp_path_factory):
         with State.open(directory, {}) as opened, opened.begin() as transaction:
             data = batch_bytes(matrix, LAYOUT, pool)
             bounds = [Frontier([(time,)]) for time in (0, 9, 0)]
-            entry = write_batch(transaction, "people", 0, data, ROWS, *bounds)
+            entry = NewBatch(data, ROWS, *bounds).write(transaction, "people", 0)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     return directory, batch_directory(directory, "people", 0) / entry.name, entry, matrix

@@ -33,10 +33,11 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.expressions.types import POOLED
-from ddcli.store.batch.file import GROUP, in_byte_order, write_batch
+from ddcli.store.batch.file import GROUP, footer_checksum, in_byte_order
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
 from ddcli.store.batch.writers import FrameWriter, LaneWriter, is_packed
+from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.store.batch.file import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.transaction import FileSink
 
 
@@ -128,22 +128,23 @@ def portion(older: Sequence[FileRange], younger: Sequence[FileRange], limit: int
 
 @frozen
 class NewBatch:
-    """A batch file in the making: its content, and the values of its entry."""
+    """A batch file in the making: its content, and the values of its entry. The times of its updates have been advanced to `since`."""
 
     content: memoryview
     rows: int
     lower: Frontier
     upper: Frontier
     since: Frontier
-    run: int
+    run: int = 0
     updates: Matrix | None = None
     """The updates in it, if they are in memory as a whole, with their values in the pool of fresh updates."""
 
     def write(self, transaction: FileSink, arrangement: str, shard: int) -> FileEntry:
         """Add it to a transaction."""
-        return write_batch(
-            transaction, arrangement, shard, self.content, self.rows, self.lower, self.upper, self.since, self.run
-        )
+        name, written = transaction.add_batch(arrangement, shard, self.content)
+        bounds = self.lower.elements, self.upper.elements, self.since.elements
+        footer = footer_checksum(self.content)
+        return FileEntry(name, self.rows, written.size, written.checksum, *bounds, footer, self.run)
 
 
 @frozen

@@ -31,7 +31,6 @@ from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schem
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex, leaf_length, leaf_of, row_checksums
 from ddcli.store.files.access import fs, reading
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.verify import OpenBundles, check_size, damaged, fetch
 
 if TYPE_CHECKING:
@@ -41,11 +40,9 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
-    from ddcli.engine.times import Frontier
     from ddcli.store.batch.page_index import Data, PageColumn
     from ddcli.store.files.access import Bytes, PartialCopy
-    from ddcli.store.state.entries import ArrangementEntry
-    from ddcli.store.state.transaction import FileSink
+    from ddcli.store.state.entries import ArrangementEntry, FileEntry
 
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
     Mapped = mmap.mmap | memoryview | bytes
@@ -438,29 +435,3 @@ def batch_layout(key: Layout, value: Layout, nt: int) -> BatchLayout:
 def stored_name(name: str) -> str:
     """Return a column's name in a file: the hidden columns' names are not free."""
     return f"_{name}" if name.startswith("_") else name
-
-
-def write_batch(
-    transaction: FileSink,
-    arrangement: str,
-    shard: int,
-    data: memoryview,
-    rows: int,
-    lower: Frontier,
-    upper: Frontier,
-    since: Frontier,
-    run: int = 0,
-) -> FileEntry:
-    """Add a batch file of `rows` updates, whose times have been advanced to `since`, to a transaction."""
-    name, written = transaction.add_batch(arrangement, shard, data)
-    return FileEntry(
-        name,
-        rows,
-        written.size,
-        written.checksum,
-        lower.elements,
-        upper.elements,
-        since.elements,
-        footer_checksum(data),
-        run,
-    )
