@@ -30,8 +30,7 @@ from ddcli.store.state.document import TABLE, WAITING
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.listing import mark_of
 from ddcli.store.tables.wider_types import widens
-from ddcli.store.targets.file_table import size_and_time
-from ddcli.store.targets.mark import directory_of, read_marks
+from ddcli.store.targets.mark import directory_of, read_marks, size_and_time
 from ddcli.version import check_package
 
 if TYPE_CHECKING:

@@ -44,11 +44,11 @@ from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import shown_doubt
+from ddcli.store.parquet.footers import type_of
 from ddcli.store.tables.csv_records import refuse_encoding
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import CSV, TEXTS, NothingFound, bare, name_of_kind
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.kinds import type_of
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from ddcli.errors import InputError
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import schema_of
-from ddcli.store.parquet.footers import Footers
+from ddcli.store.parquet.footers import Footers, type_of
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.inventory import list_input
-from ddcli.store.tables.kinds import type_of
 from tests.cases import cases
 from tests.draws import many
 from tests.formats.avro import avro_file

@@ -17,8 +17,8 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.moments import iso
 from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
+from ddcli.store.parquet.footers import name_of, type_of
 from ddcli.store.tables.input_path import CSV, TEXTS, name_of_kind, named_by, partition_of
-from ddcli.store.tables.kinds import name_of, type_of
 from ddcli.store.tables.wider_types import widens, wider
 
 if TYPE_CHECKING:

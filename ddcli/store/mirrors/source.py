@@ -19,8 +19,8 @@ from ddcli.store.files.gate import checksum
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, MirrorCursor, UnknownChange
+from ddcli.store.parquet.footers import type_of
 from ddcli.store.scratch.buckets import partition
-from ddcli.store.tables.kinds import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    import polars as pl
+
     from ddcli.expressions.types import Schema
     from ddcli.store.tables.input_path import Partition
 
@@ -448,3 +450,19 @@ def _delimiter_around(name: str, header: str) -> str | None:
 def _in_yaml(word: str) -> str:
     """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
     return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
+
+
+def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
+    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
+    if isinstance(found, Unfit):
+        return None
+    return found if isinstance(found, Type) else from_polars(found, nullable=True)
+
+
+def name_of(found: pl.DataType | Type | Unfit) -> str:
+    """Return the name of a column's type for messages, which is the same for all readers."""
+    if isinstance(found, Unfit | Type):
+        return str(found)
+    import polars as pl
+
+    return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)

@@ -19,10 +19,10 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from ddcli.errors import InputError, first_line
-from ddcli.expressions.types import MAX_PRECISION, NESTED, Type, from_polars
+from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet import footers
-from ddcli.store.parquet.footers import EMPTY, Unfit
+from ddcli.store.parquet.footers import EMPTY
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, Damage
 from ddcli.store.tables.input_path import (
@@ -124,7 +124,9 @@ class Parquet(Kind):
     def footer(self, path: Path) -> Footer:
         found = self.scan([path]).collect_schema()
         _refuse_deep(path, found)
-        return {name: footers.Unfit(name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()}
+        return {
+            name: footers.Unfit(footers.name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()
+        }
 
     def find_altered(self, path: Path, columns: Footer) -> Damage | None:
         doubtful = [name for name, dtype in columns.items() if _is_doubtful(dtype, seconds=self.name == IPC)]
@@ -290,19 +292,3 @@ def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     if not path.stat().st_size:
         return InputError(EMPTY, place=str(path), hint=DAMAGED)
     return kind.why_damaged(path, error)
-
-
-def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
-    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
-    if isinstance(found, Unfit):
-        return None
-    return found if isinstance(found, Type) else from_polars(found, nullable=True)
-
-
-def name_of(found: pl.DataType | Type | Unfit) -> str:
-    """Return the name of a column's type for messages, which is the same for all readers."""
-    if isinstance(found, Unfit | Type):
-        return str(found)
-    import polars as pl
-
-    return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)

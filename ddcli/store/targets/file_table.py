@@ -27,7 +27,7 @@ from ddcli.errors import StateError, first_line
 from ddcli.store.files.access import fs, read_bytes, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.log.writer import CHUNK, LEVEL
-from ddcli.store.targets.mark import CommitKey, TableFile, Target, strange
+from ddcli.store.targets.mark import CommitKey, TableFile, Target, size_and_time, strange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -376,11 +376,3 @@ class ParquetTarget(Target):
             problem = f"the file can't be read: {first_line(error)}"
             hint = "remove it: the next run rewrites it"
             raise StateError(problem, place=str(self._path), hint=hint) from None
-
-
-def size_and_time(file: Path) -> dict[str, Any]:
-    """Return the size of a file, and the time of its last change; nothing for an object, as that takes a request."""
-    if not fs(file).is_local:
-        return {}
-    stat = file.stat()
-    return {"size": stat.st_size, "changed": stat.st_mtime_ns}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, StateError
+from ddcli.store.files.access import fs
 from ddcli.store.state.contents import TABLES_OUT
 from ddcli.store.state.document import (
     TABLE,
@@ -186,3 +187,11 @@ def strange(place: str, problem: str) -> StateError:
     """Return the error for a table that others have written to."""
     hint = "remove the table: the next run rewrites it; or name another one"
     return StateError(f"{problem}, and a table is written by its output alone", place=place, hint=hint)
+
+
+def size_and_time(file: Path) -> dict[str, Any]:
+    """Return the size of a file, and the time of its last change; nothing for an object, as that takes a request."""
+    if not fs(file).is_local:
+        return {}
+    stat = file.stat()
+    return {"size": stat.st_size, "changed": stat.st_mtime_ns}
