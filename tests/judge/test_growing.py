@@ -74,7 +74,7 @@ class Twin:
     def do(self, step: tuple, at: int) -> str | None:
         """Do a step; return the kind of error that it ends with."""
         what, given_ = step
-        with mock.patch.multiple(joint_files, APART=self.apart, COMMITS=self.commits, GROUPS=self.commits // 2):
+        with mock.patch.multiple(joint_files, APART=self.apart, COMMITS=self.commits):
             try:
                 self._do(what, given_, at)
             except DdError as error:
