@@ -17,9 +17,9 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError, first_line, masked
 from ddcli.expressions.tree import delimited
-from ddcli.expressions.types import Type, from_polars
+from ddcli.expressions.types import from_polars
 from ddcli.job.paths import takes
-from ddcli.plan.checks import TABLES, too_long_name
+from ddcli.plan.checks import TABLES, holds, too_long_name
 from ddcli.screen import near
 from ddcli.store.files.access import fs, naming, real
 from ddcli.store.files.gate import TEMPORARY
@@ -367,23 +367,15 @@ class DatabaseFeed(LedgerTable):
         """Refuse values that the database would change."""
         for column in frame:
             kind = from_polars(column.dtype, nullable=True)
-            problem = str(column.dtype) if kind is None or not self._holds(kind) else self._unfit(column)
+            product = self._database.name.lower()
+            held = kind is not None and (product == "sqlite" or holds(product, kind, fed=True))
+            problem = self._unfit(column) if held else str(column.dtype)
             if problem:
                 hint = "cast it in the pipeline, to a string for example, or deliver to a directory of Parquet"
                 name = self._database.name
                 raise UsageError(
                     f"{name} can't hold the column '{column.name}' as it is: {problem}", place=self.place, hint=hint
                 )
-
-    def _holds(self, kind: Type) -> bool:
-        if kind.kind == "list" and kind.inner is not None:
-            nested = self._database.name == "Postgres" and kind.inner.kind == "list"
-            return not nested and (self._database.name == "SQLite" or self._holds(kind.inner))
-        if kind.kind == "struct" and self._database.name == "DuckDB":
-            return all(self._holds(each) for _, each in kind.fields)
-        if kind.kind == "datetime" and self._database.name != "SQLite":
-            return kind.unit == "us" or (self._database.name == "DuckDB" and (kind.zone is None or kind.unit == "ms"))
-        return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
 
     def _unfit(self, column: pl.Series) -> str:
         """Return the problem of a column whose values SQLite would change, such as NaN, which becomes null."""

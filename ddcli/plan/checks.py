@@ -193,7 +193,7 @@ def _refused_in_table(output: OutputSpec, target: TargetSpec, columns: Schema) -
             yield refused(
                 f"'{name}' and '{other}' are one column to readers of {NAMES[target.product]}", "rename one of them"
             )
-        if not _holds(target.product, kind):
+        if not holds(target.product, kind):
             yield refused(
                 f"{NAMES[target.product]} can't hold the column '{name}' of type {kind.required()}",
                 _hint(target.product, kind),
@@ -248,15 +248,16 @@ def too_long_name(product: str, name: str) -> str:
     return f"Postgres has no names of more than {LONGEST} bytes, as '{name}' is" if cut else ""
 
 
-def _holds(target: str, kind: Type) -> bool:
+def holds(target: str, kind: Type, *, fed: bool = False) -> bool:
+    """Return whether a table holds the values of a type as they are; a `fed` one of DuckDB has timestamps of more units."""
     if kind.kind == "list":
         assert kind.inner is not None
         flat = target == "postgres" and kind.inner.kind == "list"
-        return target != "sqlite" and not flat and _holds(target, kind.inner)
+        return target != "sqlite" and not flat and holds(target, kind.inner, fed=fed)
     if kind.kind == "struct":
-        return target in STRUCTS and all(_holds(target, each) for _, each in kind.fields)
+        return target in STRUCTS and all(holds(target, each, fed=fed) for _, each in kind.fields)
     if kind.kind == "datetime":
-        return kind.unit == "us"
+        return kind.unit == "us" or (fed and target == "duckdb" and (kind.zone is None or kind.unit == "ms"))
     return kind.kind in KINDS[target]
 
 

@@ -11,6 +11,7 @@ updates, together with older ones that are not much larger: so there are few fil
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -146,7 +147,7 @@ def write_frames(
 ) -> list[str]:
     """Write updates to files that no mark names yet, from a `part` on; return the names that they get with the addition of this number."""
     names: list[str] = []
-    for frame in _cut(frames):
+    for frame in together(frames, JOINED):
         names.append(f"{number:09d}-{part + len(names):04d}.parquet")
         waiting = temporary(directory / names[-1], number)
         data = io.BytesIO()
@@ -156,15 +157,15 @@ def write_frames(
     return names
 
 
-def _cut(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield the rows of frames file by file: many small frames are one."""
+def together(frames: Iterable[pl.DataFrame], most: float = math.inf) -> Iterator[pl.DataFrame]:
+    """Yield the rows of frames in frames of at most `ROWS`: many small frames are one, of `most` bytes, but for its last part."""
     import polars as pl
 
     held: list[pl.DataFrame] = []
     rows = size = 0
     for frame in frames:
         for part in frame.iter_slices(ROWS):
-            if held and (rows + part.height > ROWS or size > JOINED):
+            if held and (rows + part.height > ROWS or size > most):
                 yield pl.concat(held)
                 held, rows, size = [], 0, 0
             if part.height:

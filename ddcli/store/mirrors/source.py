@@ -18,7 +18,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
-from ddcli.store.mirrors.mirror import ROWS, MirrorCursor, UnknownChange
+from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange, together
 from ddcli.store.parquet.footers import type_of
 from ddcli.store.scratch.buckets import partition
 
@@ -177,14 +177,8 @@ class TableSource(ABC):
 
     def _framed(self, batches: Iterable[Any]) -> Iterator[pl.DataFrame]:
         """Yield batches of Arrow as frames of many rows, in the columns' types."""
-        held: list[pl.DataFrame] = []
-        for batch in batches:
-            held.append(pl.DataFrame(batch).select(*self.columns).cast(pl.Schema(self._dtypes)))
-            if sum(each.height for each in held) >= ROWS:
-                yield pl.concat(held)
-                held = []
-        if held:
-            yield pl.concat(held)
+        dtypes = pl.Schema(self._dtypes)
+        return together(pl.DataFrame(batch).select(*self.columns).cast(dtypes) for batch in batches)
 
     @property
     def _dtypes(self) -> dict[str, pl.DataType]:
