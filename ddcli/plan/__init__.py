@@ -10,7 +10,7 @@
 * lineage: the columns of inputs that a column comes from, and tags; the columns that keep the records of a graph apart; the columns that an edit computes in another way, and the outputs that they reach
 * loops: loop variables and the node that binds them
 * pipeline_file: pipeline files read with the table of operators, which is in `operators/`; a pipeline file with the columns of its inputs; the places of its operators, and the work of its collections
-* relation: a collection while it is built; several in one schema; operands, and a row of the table of operators
+* relation: a collection while it is built; several in one schema; the operands of operators
 * shape: columns renamed, dropped, computed in few nodes; the columns in which the engine computes aggregate and window calls
 * test_steps: a file's tests with types
 * asof: as-of joins

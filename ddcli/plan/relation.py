@@ -1,15 +1,12 @@
-"""A collection while it is being built: its node, and the names of its columns in expressions; and operators over such collections.
+"""A collection while it is being built: its node, and the names of its columns in expressions; and the collections that an operator is applied to.
 
 Collections are converted to one schema, so that their records may be added up: columns in one order, types that hold all values.
-
-A row of the table of operators has its arguments in a file, its words, and the constructor of its result. The constructor is the function below the row: from the
-collection before the operator to that after it. Its docstring's first line is the operator's documentation.
 """
 
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, UnknownColumn, UsageError, noting, raise_all, suggestion_and_list
@@ -20,8 +17,6 @@ from ddcli.expressions.types import INTEGERS, ColumnScope, Schema, Type
 from ddcli.plan import logical
 from ddcli.plan.node import Graph
 from ddcli.plan.shape import column_as
-from ddcli.spec import values
-from ddcli.spec.shapes import As, Key, Nothing, OperatorForm, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.node import LoopName, Node
     from ddcli.spec.model import Assignments
-    from ddcli.spec.shapes import Shape
 
 
 @dataclass(frozen=True)
@@ -257,49 +251,6 @@ class Operands:
     def qualifier(self, name: Text | None) -> str | None:
         """Return the name that qualifies the columns of the only other collection: the one given, or its own."""
         return name.value if name else self.names[0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorRow(OperatorForm):
-    """A row of the table. `build` returns the result over operands, given the arguments that `shape` reads."""
-
-    about: str
-    example: str
-    build: Callable[..., Relation]
-    keeps_columns: bool
-    """The mark of an operator that leaves columns as they are: the operators after a wrong one can be checked all the same."""
-
-
-NOTHING: Shape[dict[str, Any]] = Nothing(lambda _: {})
-RIGHT = Key(As(values.A_SOURCE, values.one), required=True, about="input or collection on the right", argument="inputs")
-ON_KEY = Key(values.ON, required=True, about="common columns, or left column: right column")
-
-
-def operator(
-    name: str,
-    example: str,
-    shape: Shape[dict[str, Any]] | dict[str, Key],
-    *,
-    other_words: str = "",
-    keeps_columns: bool = False,
-    in_loop: bool = False,
-) -> Callable[[Callable[..., Relation]], OperatorRow]:
-    """Return the decorator that makes a constructor the row of an operator. `shape` may be the keys of a mapping; `example` is right for it."""
-    example = f"{name}: {example}" if example else name
-    if isinstance(shape, dict):
-        shape = Record(lambda _, arguments: arguments, shape, "a mapping", example)
-    given = shape
-
-    def row(build: Callable[..., Relation]) -> OperatorRow:
-        about = (build.__doc__ or "").partition("\n")[0]
-        return OperatorRow(name, given, tuple(other_words.split()), in_loop, about, example, build, keeps_columns)
-
-    return row
-
-
-def argument(name: str, shape: Shape[Any]) -> Shape[dict[str, Any]]:
-    """Return the shape of an operator with one argument, which has no key in the file."""
-    return As(shape, lambda _, value: {name: value})
 
 
 def require(holds: bool, text: Text, problem: str, hint: str | None = None) -> None:

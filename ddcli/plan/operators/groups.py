@@ -1,4 +1,8 @@
-"""Operators on groups: aggregates, counts, distinct records, orders and windows; and Python functions as arguments of operators."""
+"""Rows of the table of operators; operators on groups: aggregates, counts, distinct records, orders and windows; Python functions as arguments of operators.
+
+A row of the table of operators has its arguments in a file, its words, and the constructor of its result. The constructor is the function below the row: from the
+collection before the operator to that after it. Its docstring's first line is the operator's documentation.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,43 @@ from ddcli.expressions.tree import Call, Column, PythonStep
 from ddcli.expressions.types import Type
 from ddcli.plan import groupings, logical
 from ddcli.plan.memo import MemoizedCalls
-from ddcli.plan.relation import NOTHING, Relation, argument, columns_of, integer, mapped, operator, require
+from ddcli.plan.relation import Relation, columns_of, integer, mapped, require
 from ddcli.plan.windows import with_window
 from ddcli.spec.model import PythonFunction
-from ddcli.spec.shapes import As, ByKind, JsonSchema, Key, NodePlace, Notes, Record, Refused, Shape, shape
+from ddcli.spec.shapes import (
+    As,
+    ByKind,
+    JsonSchema,
+    Key,
+    NodePlace,
+    Notes,
+    Nothing,
+    OperatorForm,
+    Record,
+    Refused,
+    Shape,
+    shape,
+)
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import (
+    A_SOURCE,
     ASSIGNMENTS,
     BY,
     COLUMN,
     COLUMNS,
     EXPRESSION,
+    ON,
     ORDER,
     TYPED_COLUMNS,
     ExpressionText,
     Whole,
     Words,
     flag,
+    one,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ddcli.errors import DdError
     from ddcli.expressions.aggregates import AggregateCall
@@ -43,6 +63,49 @@ if TYPE_CHECKING:
     Arguments = dict[str, Any]
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import BindContext
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorRow(OperatorForm):
+    """A row of the table. `build` returns the result over operands, given the arguments that `shape` reads."""
+
+    about: str
+    example: str
+    build: Callable[..., Relation]
+    keeps_columns: bool
+    """The mark of an operator that leaves columns as they are: the operators after a wrong one can be checked all the same."""
+
+
+NOTHING: Shape[dict[str, Any]] = Nothing(lambda _: {})
+RIGHT = Key(As(A_SOURCE, one), required=True, about="input or collection on the right", argument="inputs")
+ON_KEY = Key(ON, required=True, about="common columns, or left column: right column")
+
+
+def operator(
+    name: str,
+    example: str,
+    shape: Shape[dict[str, Any]] | dict[str, Key],
+    *,
+    other_words: str = "",
+    keeps_columns: bool = False,
+    in_loop: bool = False,
+) -> Callable[[Callable[..., Relation]], OperatorRow]:
+    """Return the decorator that makes a constructor the row of an operator. `shape` may be the keys of a mapping; `example` is right for it."""
+    example = f"{name}: {example}" if example else name
+    if isinstance(shape, dict):
+        shape = Record(lambda _, arguments: arguments, shape, "a mapping", example)
+    given = shape
+
+    def row(build: Callable[..., Relation]) -> OperatorRow:
+        about = (build.__doc__ or "").partition("\n")[0]
+        return OperatorRow(name, given, tuple(other_words.split()), in_loop, about, example, build, keeps_columns)
+
+    return row
+
+
+def argument(name: str, shape: Shape[Any]) -> Shape[dict[str, Any]]:
+    """Return the shape of an operator with one argument, which has no key in the file."""
+    return As(shape, lambda _, value: {name: value})
 
 
 FUNCTION_NAME = Words(

@@ -13,24 +13,20 @@ from ddcli.expressions.types import ColumnScope
 from ddcli.plan import joins, logical, loops, temporal
 from ddcli.plan.asof import asof_join
 from ddcli.plan.operators import groups
-from ddcli.plan.operators.groups import MEMOIZABLE, PYTHON, PythonOr, applied_function, defined
-from ddcli.plan.relation import (
+from ddcli.plan.operators.groups import (
+    MEMOIZABLE,
     NOTHING,
     ON_KEY,
+    PYTHON,
     RIGHT,
-    BindContext,
-    Operands,
     OperatorRow,
-    Relation,
+    PythonOr,
+    applied_function,
     argument,
-    columns_of,
-    concat,
-    integer,
-    mapped,
+    defined,
     operator,
-    parse_all,
-    require,
 )
+from ddcli.plan.relation import BindContext, Operands, Relation, columns_of, concat, integer, mapped, parse_all, require
 from ddcli.spec.shapes import As, ByKind, Key, Pairs, Record
 from ddcli.spec.values import (
     ALIAS,
