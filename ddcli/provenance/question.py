@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.provenance.inputs import Inputs, Where
     from ddcli.provenance.sentences import Leaf
     from ddcli.provenance.worlds import Record
@@ -193,26 +194,20 @@ class Question:
     def _read_columns(self, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Return updates in the columns that the plan reads."""
         given = {}
-        for name, layout in self._layouts.items():
+        for name, scan in self._plan.scans().items():
             whole = Layout(self.sources[name].schema)
-            lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
+            lanes = [*whole.take(scan.schema), *range(whole.width, whole.width + len(self.time) + 1)]
             given[name] = np.ascontiguousarray(fed[name][:, lanes])
         return given
 
     @cached_property
-    def _layouts(self) -> dict[str, Layout]:
-        """The columns of each input that the plan reads."""
-        return self._trial(self.facts).layouts
+    def _plan(self) -> PhysicalGraph:
+        """The plan of the collection alone."""
+        return lower(self.graph)
 
     def _trial(self, facts: Mapping[str, InputFacts]) -> Trial:
-        return Trial(
-            lower(self.graph),
-            self.inputs.kinds,
-            self.inputs.pool,
-            facts=facts,
-            lenient=True,
-            answers=self.inputs.answers,
-        )
+        inputs = self.inputs
+        return Trial(self._plan, inputs.kinds, inputs.pool, facts=facts, lenient=True, answers=inputs.answers)
 
     def places(self, leaves: Iterable[Leaf]) -> dict[Leaf, list[Where]]:
         """Return the places of some updates."""
