@@ -78,7 +78,7 @@ tools: kernels java debian dbt ducklake azurite
 
 kernels: $(READY)
 	@# Else each of the tests' processes compiles all kernels.
-	@$(BIN)/python -m ddcli.engine.jit.cargo
+	@$(BIN)/python -m ddcli.engine.jit.bundled_kernels
 
 java: $(READY)
 	@$(call find_java,$(VENV))
@@ -162,12 +162,12 @@ $(BUILDABLE): pyproject.toml
 	@touch $@
 
 $(RUNNABLE): $(BUILDABLE)
-	@$(BIN)/python -m ddcli.engine.jit.cargo --first & $(call add_ours,$(SHOWN)) || exit; wait
+	@$(BIN)/python -m ddcli.engine.jit.bundled_kernels --first & $(call add_ours,$(SHOWN)) || exit; wait
 	@$(compile)
 	@touch $@
 
 $(READY): $(BUILDABLE)
-	@$(BIN)/python -m ddcli.engine.jit.cargo & $(call add_ours,dev) || exit; $(compile) || exit; wait
+	@$(BIN)/python -m ddcli.engine.jit.bundled_kernels & $(call add_ours,dev) || exit; $(compile) || exit; wait
 	@touch $(RUNNABLE) $@
 
 .venv-lowest/ready: pyproject.toml

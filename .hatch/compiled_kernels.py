@@ -20,14 +20,21 @@ class CompiledKernels(BuildHookInterface):
     """Puts a folder of compiled kernels into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile what `ddcli.engine.jit.cargo` lists."""
+        """Compile what `ddcli.engine.jit.bundled_kernels` lists."""
         if version == "editable":
             return
         self.folder = tempfile.TemporaryDirectory()
         other = os.environ.get("DDCLI_WHEEL")
         if other not in (None, "aarch64"):
             sys.exit(f"DDCLI_WHEEL={other}: kernels are compiled for no other machine than aarch64")
-        command = [sys.executable, "-P", "-m", "ddcli.engine.jit.cargo", self.folder.name, *filter(None, [other])]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "ddcli.engine.jit.bundled_kernels",
+            self.folder.name,
+            *filter(None, [other]),
+        ]
         # pip's environment for builds is on PYTHONPATH, with numba and numpy.
         path = os.pathsep.join(filter(None, (self.root, os.environ.get("PYTHONPATH"))))
         subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)  # noqa: S603 - this Python, our own module

@@ -54,8 +54,8 @@ def mixed(*parts) -> int:
 
 
 @dataclass
-class EvaluatedPlan:
-    """A random nest, and what its toys do: all of it depends on nothing but what they are given."""
+class ToyTree:
+    """A random tree of scopes, and what its toys do: all of it depends on nothing but what they are given."""
 
     chance: random.Random
     shards: int
@@ -143,18 +143,18 @@ def lowered(number: int, fuel: int) -> int:
 class Truth:
     """What happens, found token by token: which token is given where in which rounds, and who is called."""
 
-    world: EvaluatedPlan
+    tree: ToyTree
     given: Counter = field(default_factory=Counter)
     called: set = field(default_factory=set)
     left: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.left = [((index,), (), token * 8 + 7) for index, token in self.world.fed]
+        self.left = [((index,), (), token * 8 + 7) for index, token in self.tree.fed]
         while self.left:
             self._appear(*self.left.pop())
 
     def _appear(self, place, rounds, token) -> None:
-        nest = self.world.nest
+        nest = self.tree.nest
         path, index = place[:-1], place[-1]
         for depth in range(1, len(path) + 1):
             bound = nest.loop(path[:depth]).bound
@@ -184,18 +184,18 @@ class Truth:
                     self.left.append(((*path, variable.place.index), then, fed_back(token, number)))
 
     def _step(self, place, rounds, by, token) -> None:
-        gives, wakes = self.world.gives(place, rounds, by, token)
+        gives, wakes = self.tree.gives(place, rounds, by, token)
         if gives:
             self.left.append((place, *gives))
         if wakes and not self._is_over(place[:-1], wakes):
             self.called.add((place, wakes))
 
     def _is_over(self, path, rounds) -> bool:
-        bounds = [self.world.nest.loop(path[:depth]).bound for depth in range(1, len(path) + 1)]
+        bounds = [self.tree.nest.loop(path[:depth]).bound for depth in range(1, len(path) + 1)]
         return any(bound is not None and at >= bound for at, bound in zip(rounds, bounds, strict=True))
 
     def _enter(self, path, outer, index, token) -> None:
-        for to, number, entering in entered(self.world, path, index, token):
+        for to, number, entering in entered(self.tree, path, index, token):
             self.left.append((to, (*outer, number), entering))
 
 
@@ -207,13 +207,13 @@ def fed_back(token, number):
     return lowered(mixed(-3, token, number), token % 8)
 
 
-def entered(world, path, index, token):
+def entered(tree, path, index, token):
     """Yield what a loop is fed for a token of a place that it reads: where, in which round."""
-    loop = world.nest.loop(path)
-    for at, (handle, place) in enumerate(zip(world.nest.fed(path), world.nest.inputs(path), strict=True)):
+    loop = tree.nest.loop(path)
+    for at, (handle, place) in enumerate(zip(tree.nest.fed(path), tree.nest.inputs(path), strict=True)):
         if place[-1] == index:
             yield (*path, handle.index), 0, token
-            if at < len(loop.variables) and (back := world.back(token)) is not None:
+            if at < len(loop.variables) and (back := tree.back(token)) is not None:
                 yield (*path, handle.index), 1, back
 
 
@@ -221,7 +221,7 @@ def entered(world, path, index, token):
 class Doing:
     """The work items of a schedule, done with tokens: as tasks, or in memory where `resident`."""
 
-    world: EvaluatedPlan
+    tree: ToyTree
     resident: bool
     little: object = None
     given: Counter = field(default_factory=Counter)
@@ -231,11 +231,11 @@ class Doing:
 
     def __post_init__(self) -> None:
         size = {} if self.resident else {"little": self.little, "size": lambda _: 1}
-        self.schedule = Schedule(self.world.nest, range(self.world.shards), **size)
+        self.schedule = Schedule(self.tree.nest, range(self.tree.shards), **size)
         self.now: dict = {}
 
     def run(self) -> None:
-        for index, token in self.world.fed:
+        for index, token in self.tree.fed:
             self._here((index,), token % len(self.schedule.shards), token * 8 + 7, ())
         self.go(self.schedule.work_items())
         moving, wakes = self.schedule.left()
@@ -271,7 +271,7 @@ class Doing:
             self.now[item.path] = item.rounds
 
     def _stage(self, item, shard, found) -> None:
-        nest, path, rounds = self.world.nest, item.path, item.rounds
+        nest, path, rounds = self.tree.nest, item.path, item.rounds
         scope = nest.scopes[path]
         stage = scope.stages[item.stage]
         mine = {at: tokens for at, tokens in found.items() if at.shard == shard}
@@ -296,7 +296,7 @@ class Doing:
         tokens = defaultdict(list)
         for index in stage.reads:
             tokens[index] += self._waiting(mine, (*path, index), HERE, rounds)
-        for place, origin in self.world.nest.entered_traces(path) if path and not rounds[-1] else ():
+        for place, origin in self.tree.nest.entered_traces(path) if path and not rounds[-1] else ():
             if place[-1] in stage.members:
                 tokens[place[-1]] += self._waiting(mine, origin, HERE, rounds[:-1])
         return tokens
@@ -306,11 +306,11 @@ class Doing:
 
     def _operate(self, at, rounds, shard, tokens, mine) -> list[int]:
         """Return what an operator gives in these rounds; what it gives for others, and when it is to be called, waits."""
-        place, here = self.world.nest.scopes[at[:-1]].places[at[-1]], []
+        place, here = self.tree.nest.scopes[at[:-1]].places[at[-1]], []
         for by, index in enumerate(place.inputs):
             brought = place.route and not self.resident
             for token in self._waiting(mine, at, EXCHANGED, rounds) if brought else tokens[index]:
-                gives, wakes = self.world.gives(at, rounds, by, token)
+                gives, wakes = self.tree.gives(at, rounds, by, token)
                 if gives and gives[0] == rounds:
                     here.append(gives[1])
                 elif gives:
@@ -321,12 +321,12 @@ class Doing:
 
     def _gives(self, item, stage, index, shard, token) -> None:
         path, rounds = item.path, item.rounds
-        scope, at = self.world.nest.scopes[path], (*path, index)
-        if index not in self.world.nest.feeds(path):
+        scope, at = self.tree.nest.scopes[path], (*path, index)
+        if index not in self.tree.nest.feeds(path):
             self.given[at, rounds, token] += 1
         if path and index in scope.kept:
             self._leave(path, index, shard, token, rounds)
-        if index in stage.exports and (index not in self.world.nest.feeds(path) or at in self.world.nest.origins):
+        if index in stage.exports and (index not in self.tree.nest.feeds(path) or at in self.tree.nest.origins):
             self._send(at, shard, token, rounds)
 
     def _take_in(self, place, shard, tokens) -> None:
@@ -338,12 +338,12 @@ class Doing:
 
     def _check_kept(self, item, stage, shard, mine) -> None:
         """Refuse a stage that is not given what traces, of its scope or a loop around, have taken in by now."""
-        for place in self.world.nest.read(item.path, stage):
+        for place in self.tree.nest.read(item.path, stage):
             found = {token for at, some in mine.items() if (at.place, at.what) == (place, KEPT) for token in some}
             assert self.kept[place, shard] <= found, (item, place, shard)
 
     def _leave(self, path, index, shard, token, rounds) -> None:
-        nest = self.world.nest
+        nest = self.tree.nest
         loop = nest.loop(path)
         for number, leaving in enumerate(loop.leaving):
             if leaving == index:
@@ -353,28 +353,28 @@ class Doing:
         for number, variable in enumerate(loop.variables):
             if variable.result.index == index and token % 8:
                 to, back = (*path, variable.place.index), fed_back(token, number)
-                if then[-1] % GATHERING or self.world.shards == 1:
+                if then[-1] % GATHERING or self.tree.shards == 1:
                     self._send(to, shard, back, then)
                 else:
-                    self.schedule.add(Address(to, APART, back % self.world.shards, then), back)
+                    self.schedule.add(Address(to, APART, back % self.tree.shards, then), back)
 
     def _enter(self, path, outer, at, token) -> None:
-        for to, number, entering in entered(self.world, path, at.place[-1], token):
-            if to not in self.world.nest.origins:
+        for to, number, entering in entered(self.tree, path, at.place[-1], token):
+            if to not in self.tree.nest.origins:
                 self._send(to, at.shard, entering, (*outer, number))
 
     def _here(self, place, shard, token, rounds) -> None:
         self.schedule.add(Address(place, HERE, shard, rounds), token)
 
     def _send(self, place, shard, token, rounds) -> None:
-        scope, index = self.world.nest.scopes[place[:-1]], place[-1]
+        scope, index = self.tree.nest.scopes[place[:-1]], place[-1]
         if self.resident:
             self._here(place, shard, token, rounds)
             return
         for at, reader in enumerate(scope.places):
             if index in reader.inputs and reader.route:
                 to = (*place[:-1], at)
-                self.schedule.add(Address(to, EXCHANGED, token // 8 % self.world.shards, rounds), token)
+                self.schedule.add(Address(to, EXCHANGED, token // 8 % self.tree.shards, rounds), token)
         if any(index in other.inputs and not other.route for other in scope.places) or (
             len(place) > 1 and index in scope.kept
         ):
@@ -382,8 +382,8 @@ class Doing:
 
     def _go_through(self, item, found) -> None:
         """Do a loop, or the rest of it, in memory."""
-        nest, path, outer = self.world.nest, item.path, item.rounds
-        memory = Doing(self.world, resident=True, given=self.given, called=self.called)
+        nest, path, outer = self.tree.nest, item.path, item.rounds
+        memory = Doing(self.tree, resident=True, given=self.given, called=self.called)
         given = nest.given(path)
         for wake in item.due:
             memory.schedule.wake(wake)
@@ -418,9 +418,9 @@ class Doing:
 def test_all_that_has_to_happen_does_once(way, seed):
     """In memory, round by round as tasks, and where some loops, or the rest of some, are done in memory."""
     chance = random.Random(seed)
-    world = EvaluatedPlan(chance, 1 if way == "memory" else chance.randint(2, 3))
-    truth = Truth(world)
-    doing = Doing(world, way == "memory", lambda *_: way == "mixed" and chance.random() < 0.3)
+    tree = ToyTree(chance, 1 if way == "memory" else chance.randint(2, 3))
+    truth = Truth(tree)
+    doing = Doing(tree, way == "memory", lambda *_: way == "mixed" and chance.random() < 0.3)
     doing.run()
     assert doing.given == truth.given
     assert truth.called <= doing.called

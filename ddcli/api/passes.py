@@ -52,7 +52,7 @@ class UnitedTrace(Trace):
         self._settle()
 
     def partition(self, upper: Frontier, each: Callable[..., list[Any]]) -> None:
-        """Deal its own rows, which are all before `upper`, to the shards; `each` is as in `exchange`."""
+        """Distribute its own rows, which are all before `upper`, to the shards; `each` is as in `exchange`."""
         if not self._gathered:
             return
         own = [batch.matrix() for batch in self.batches[self._theirs :]]

@@ -203,7 +203,7 @@ class MemoryStore:
         return found
 
     def has_read(self, stage: Stage, shard: int, result: StageResult) -> None:
-        """Deal the updates of a part of an input, where all readers need an exchange: as soon as they are read."""
+        """Distribute the updates of a part of an input, where all readers need an exchange: as soon as they are read."""
         scope = self.nest.scope
         for index in stage.exports - scope.kept:
             readers = [at for at, place in enumerate(scope.places) if at not in stage.members and index in place.inputs]

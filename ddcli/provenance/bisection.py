@@ -25,11 +25,11 @@ from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.tree import quoted
 from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.job.summary import RunRecord, read_runs
+from ddcli.provenance.evaluated_plan import raw_sources
 from ddcli.provenance.file_history import FileHistory
 from ddcli.provenance.first_failure import Search
 from ddcli.provenance.inputs import EXACT, Inputs, KeySet, Restrictions, Where
 from ddcli.provenance.question import Question
-from ddcli.provenance.worlds import raw_sources
 from ddcli.store.texts import format_time, parse_time
 
 if TYPE_CHECKING:

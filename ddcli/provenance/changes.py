@@ -1,6 +1,6 @@
 """The reasons why a record has changed at a time: traced back through the changes below it, to the updates of inputs at that time.
 
-Two worlds are compared, as of just before the time and as of it. A record whose multiplicity differs has changed because a record that
+Two evaluated plans are compared, as of just before the time and as of it. A record whose multiplicity differs has changed because a record that
 it is made of has; unchanged records explain nothing. A record that was replaced by another one (the right side of an antijoin, a smaller
 value) is found the same way. In loops, the derivation before or after the change leads to the changed records outside of the loop.
 
@@ -21,17 +21,17 @@ from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.plan import groupings, logical, loops, temporal
 from ddcli.plan.node import Graph, Node
+from ddcli.provenance.evaluated_plan import Contents, Opaque, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
 from ddcli.provenance.trace import MOST, Tracer, matching
-from ddcli.provenance.worlds import Contents, Opaque, Record
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from ddcli.engine.columns import Matrix
-    from ddcli.provenance.worlds import Numbers
+    from ddcli.provenance.evaluated_plan import Numbers
 
 
 Changed = tuple[Node, Record]
@@ -69,7 +69,7 @@ class Changes:
             kept = ~self._is_new(name)
             kept[np.array([at for of, at in reason.leaves if of == name], np.int64)] = True
             fed[name] = matrix[kept]
-        earlier = self.before.world.contents(self.now.node).count(record)
+        earlier = self.before.evaluated.contents(self.now.node).count(record)
         try:
             return self.now.count_in(fed, self.now.facts, record) == earlier + diff
         except DdError:
@@ -84,12 +84,12 @@ class Changes:
 
     def differing(self, node: Node, values: Mapping[str, Any]) -> Contents:
         """Return the changed records of a node with these values, with the change of each multiplicity."""
-        new, old = (world.contents(node).where(values) for world in (self.now.world, self.before.world))
+        new, old = (evaluated.contents(node).where(values) for evaluated in (self.now.evaluated, self.before.evaluated))
         return Contents(kernels.difference(new.matrix, old.matrix), dict(node.schema), new.values)
 
     def diff(self, node: Node, record: Record) -> int:
         """Return the change of a record's multiplicity."""
-        return self.now.world.contents(node).count(record) - self.before.world.contents(node).count(record)
+        return self.now.evaluated.contents(node).count(record) - self.before.evaluated.contents(node).count(record)
 
     def reason(self, node: Node, record: Record) -> Reason:
         """Return the reason why a record of a node has changed."""
@@ -123,12 +123,12 @@ class Changes:
     @singledispatchmethod
     def _below(self, node: Node, record: Record) -> Reason | Steps:
         """Return the reason why a record has changed: by default, since the inputs' records that it can depend on have."""
-        changed = matching(node, record, self.differing, self.now.world)
+        changed = matching(node, record, self.differing, self.now.evaluated)
         return self._simplified(node, record, node.title, changed)
 
     @_below.register
     def _(self, node: temporal.Temporal, record: Record) -> Steps:
-        changed = matching(node, record, self.differing, self.now.world)
+        changed = matching(node, record, self.differing, self.now.evaluated)
         reason = yield from self._made_of(self._new(node, record, node.title), changed)
         if not any(len(records) for _, records in changed):
             came = "has come" if reason.count > 0 else "is over"
@@ -165,7 +165,9 @@ class Changes:
     def _derived(self, node: loops.Leave, record: Record, entering: Mapping[str, Node]) -> Iterator[Reason]:
         """Yield the reasons of the changed records outside of a loop that a derivation uses."""
         question = self.now if self.diff(node, record) > 0 else self.before
-        derivation = Tracer(question.world, self.now.limit, frozenset(entering)).reason(question.world, node, record)
+        derivation = Tracer(question.evaluated, self.now.limit, frozenset(entering)).reason(
+            question.evaluated, node, record
+        )
         pending, seen = [derivation], set()
         while pending:
             each = pending.pop()
@@ -222,7 +224,7 @@ class Changes:
     def _rows(self, source: logical.Source, values: Mapping[str, Any]) -> Numbers:
         """Return the updates at the time whose records have these values."""
         matrix: Matrix = self.now.fed[source.name]
-        contents = self.now.world.updates(source)
+        contents = self.now.evaluated.updates(source)
         numbers = contents.numbers(values)
         return numbers[np.flatnonzero(matrix[numbers, -2] == self.now.time[0])]
 

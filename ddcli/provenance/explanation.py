@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
+    from ddcli.provenance.evaluated_plan import Record
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.sentences import Leaf
-    from ddcli.provenance.worlds import Record
 
 
 LARGEST = 32 << 20

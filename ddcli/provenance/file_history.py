@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.job.request import Request
     from ddcli.plan import logical
+    from ddcli.provenance.evaluated_plan import Contents
     from ddcli.provenance.inputs import Where
-    from ddcli.provenance.worlds import Contents
     from ddcli.store.state.entries import InputFile, ReplacedFile
 
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.windows import Frame, FrameBound, WindowCall
     from ddcli.plan.node import Node, Values
+    from ddcli.provenance.evaluated_plan import Contents, Numbers
     from ddcli.provenance.slices import Slices
-    from ddcli.provenance.worlds import Contents, Numbers
     from ddcli.store.log.rows import Rows
 
     Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -1,4 +1,4 @@
-"""A question about records at a time: the world of the updates that may matter to them, and explanations that pass the check; and the reasons why no record with some values exists.
+"""A question about records at a time: the plan evaluated over the updates that may matter to them, and explanations that pass the check; and the reasons why no record with some values exists.
 
 The reasons are followed down to the operators that drop such records. At each operator, either the records that it would be made of are
 missing, too, and the search continues below; or they exist, and the operator is the reason: its condition is not true of them, another
@@ -23,10 +23,10 @@ from ddcli.plan import asof, groupings, joins, logical, loops, temporal, windows
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph, Node, Values
 from ddcli.privacy import previewed
+from ddcli.provenance.evaluated_plan import ROUND, Contents, EncodedValues, EvaluatedPlan, Opaque, advanced, raw_sources
 from ddcli.provenance.inputs import Restrictions
 from ddcli.provenance.sentences import Reason, each_of, named_values, readable, show, walk
 from ddcli.provenance.trace import Tracer
-from ddcli.provenance.worlds import ROUND, Contents, EncodedValues, EvaluatedPlan, Opaque, advanced, raw_sources
 from ddcli.screen import plural
 from ddcli.sources.input_format import InputFacts
 from ddcli.store.texts import format_time
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.provenance.evaluated_plan import Record
     from ddcli.provenance.inputs import Inputs, Where
     from ddcli.provenance.sentences import Leaf
-    from ddcli.provenance.worlds import Record
 
 
 PRUNED = 16
@@ -61,7 +61,7 @@ class Explained:
 
 
 class Question:
-    """A question for a collection's records with some values, at a time: the updates that may matter, and their world.
+    """A question for a collection's records with some values, at a time: the updates that may matter, and the plan evaluated over them.
 
     Updates that join with none of the records in question matter only where these are `missing`.
     """
@@ -88,7 +88,7 @@ class Question:
         self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
 
     @cached_property
-    def world(self) -> EvaluatedPlan:
+    def evaluated(self) -> EvaluatedPlan:
         """All collections as of the time."""
         return EvaluatedPlan(self.graph.nodes(), self.fed, self.time, self.inputs.kinds, self.known, self.facts)
 
@@ -101,7 +101,7 @@ class Question:
 
     def records(self) -> Contents:
         """Return the records in question."""
-        return self.world.contents(self.node).where(self.values)
+        return self.evaluated.contents(self.node).where(self.values)
 
     def history(self) -> Contents:
         """Return all updates of the records in question up to the time: records with a time, and the change of each multiplicity."""
@@ -111,20 +111,20 @@ class Question:
 
     def explained(self, record: Record, count: int) -> Explained:
         """Return the smallest explanation of a record that passes the check."""
-        reason = self._traced(self.world, record, count, witnesses=True)
+        reason = self._traced(self.evaluated, record, count, witnesses=True)
         if self.reproduces(reason, record, count):
             reason = self._pruned(reason, record, count)
             return Explained(record, count, reason, "witness", True, len(reason.leaves))
         if not reason.everything:
-            whole = self._traced(self.world, record, count, witnesses=False)
+            whole = self._traced(self.evaluated, record, count, witnesses=False)
             if self.reproduces(whole, record, count):
                 return Explained(record, count, whole, "whole", True, len(whole.leaves))
         alone = self.count_in(self.fed, self.facts, record) == count
         return Explained(record, count, reason, "everything", alone, sum(map(len, self.fed.values())))
 
-    def _traced(self, world: EvaluatedPlan, record: Record, count: int, *, witnesses: bool) -> Reason:
+    def _traced(self, evaluated: EvaluatedPlan, record: Record, count: int, *, witnesses: bool) -> Reason:
         try:
-            return Tracer(world, self.limit, self.named, witnesses).reason(world, self.node, record)
+            return Tracer(evaluated, self.limit, self.named, witnesses).reason(evaluated, self.node, record)
         except Opaque as error:
             return Reason(self.node, "", record, count, notes=[f"{error} can't be traced"], everything=True)
 
@@ -143,10 +143,10 @@ class Question:
         if len(left) == len(reason.leaves):
             return reason
         alone = {name: self._neutralized(name, left) for name in self.fed}
-        world = EvaluatedPlan(
+        evaluated = EvaluatedPlan(
             self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone)
         )
-        found = self._traced(world, record, count, witnesses=True)
+        found = self._traced(evaluated, record, count, witnesses=True)
         return found if self.reproduces(found, record, count) else reason
 
     def _neutralized(self, name: str, leaves: set[Leaf]) -> Matrix:
@@ -285,7 +285,7 @@ class Absence:
         return Missing(node, values, why, (yield from each_of(lacking)))
 
     def _contents(self, node: Node, values: Values) -> Contents:
-        return self.question.world.contents(node).where(values)
+        return self.question.evaluated.contents(node).where(values)
 
     def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing | Steps:
         """Return the absence of the records that it would be made of; or, if they exist, the reason `says` why the operator drops them."""
@@ -319,7 +319,7 @@ class Absence:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         try:
-            rounds = self.question.world.rounds(iterate, self.question.world).last + 1
+            rounds = self.question.evaluated.rounds(iterate, self.question.evaluated).last + 1
         except Opaque as error:
             return Missing(node, values, f"{error} can't be traced")
         initials = iterate.initials[node.which : node.which + 1]
@@ -383,14 +383,14 @@ class Absence:
             listed = " and ".join(f"{name} = {show(value)}" for name, value in previewed(key).items())
             return self._because(node, values, f"no record on the right has {listed}: {text}", [(right, key)])
         question = self.question
-        tracer = Tracer(question.world, question.limit, question.named)
+        tracer = Tracer(question.evaluated, question.limit, question.named)
         excluding = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
-        reason = tracer.reason(question.world, right, excluding[0], exact=False) if excluding else None
+        reason = tracer.reason(question.evaluated, right, excluding[0], exact=False) if excluding else None
         return Missing(node, values, f"a record on the right excludes {text}", hindrance=reason)
 
     @_below.register
     def _(self, node: logical.Source, values: Values) -> Missing:
-        updates = self.question.world.updates(node)
+        updates = self.question.evaluated.updates(node)
         numbers = updates.numbers(values)
         if not len(numbers):
             return Missing(node, values, "no update has these values")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.logical import Source
     from ddcli.plan.node import Node
-    from ddcli.provenance.worlds import Numbers, Record
+    from ddcli.provenance.evaluated_plan import Numbers, Record
 
 
 HIDDEN = re.compile(

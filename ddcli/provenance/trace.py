@@ -28,9 +28,9 @@ from ddcli.plan import asof, groupings, joins, logical, loops, temporal, windows
 from ddcli.plan.memo import MemoizedCalls
 from ddcli.plan.words import OWN
 from ddcli.privacy import preview
+from ddcli.provenance.evaluated_plan import Contents, EvaluatedPlan, Place, Record, Round, SourceRows, entered
 from ddcli.provenance.inputs import in_reach
 from ddcli.provenance.sentences import Reason, each_of, readable, show, walk
-from ddcli.provenance.worlds import Contents, EvaluatedPlan, Place, Record, Round, SourceRows, entered
 from ddcli.screen import plural
 from ddcli.store.batch.file import batch_layout
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.plan.node import Node, Values
-    from ddcli.provenance.worlds import Numbers
+    from ddcli.provenance.evaluated_plan import Numbers
 
 
 MOST = 5_000
@@ -70,11 +70,11 @@ Parts = Generator[Traced, Reason, list[Reason]]
 
 @dataclass
 class Tracer:
-    """The tracer of records in one world. Without `witnesses`, a reason has all records that a record is made of. `shown` is the number of
+    """The tracer of records in one evaluated plan. Without `witnesses`, a reason has all records that a record is made of. `shown` is the number of
     records that a reason keeps of a group; `named` are the fingerprints of the nodes that have a name, and so reasons of their own.
     """
 
-    world: EvaluatedPlan
+    evaluated: EvaluatedPlan
     shown: int
     named: frozenset[str]
     witnesses: bool = True
@@ -119,7 +119,7 @@ class Tracer:
         return self._simplified(node, place, record, node.title, reasons)
 
     def _matching(self, node: Node, place: Place, record: Record) -> list[tuple[Node, Contents]]:
-        return matching(node, record, lambda child, values: self._where(place, child, values), place.world)
+        return matching(node, record, lambda child, values: self._where(place, child, values), place.evaluated)
 
     def _where(self, place: Place, node: Node, values: Values) -> Contents:
         return place.home(node).contents(node).where(values)
@@ -154,12 +154,12 @@ class Tracer:
     @_below.register
     def _(self, node: temporal.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
         (child,) = node.inputs
-        candidates, world = place.home(child).contents(child), self.world
-        function = python_shift(node, world.values.pool, world.kinds, len(world.kinds))
+        candidates, evaluated = place.home(child).contents(child), self.evaluated
+        function = python_shift(node, evaluated.values.pool, evaluated.kinds, len(evaluated.kinds))
         frame, rows, _, times = function.logic(candidates.frame())
-        giving = rows_giving(frame, None, record, node, place.world)
+        giving = rows_giving(frame, None, record, node, place.evaluated)
         if times is not None:
-            giving = giving[(times[giving] <= np.array(world.time)).all(axis=1)]
+            giving = giving[(times[giving] <= np.array(evaluated.time)).all(axis=1)]
         giving = giving if rows is None else rows[giving]
         reasons = yield from self._some(place, child, candidates.rows(np.unique(giving)), exact=True)
         return self._new(node, place, record, node.title).made_of(reasons)
@@ -282,7 +282,7 @@ class Tracer:
     def _(self, node: loops.Leave, place: Place, record: Record, exact: bool) -> Steps:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
-        rounds, body = self.world.rounds(iterate, place), iterate.bodies[node.which]
+        rounds, body = self.evaluated.rounds(iterate, place), iterate.bodies[node.which]
         inner = rounds.round(rounds.last).home(body)
         if not isinstance(inner, Round) or inner.all is not rounds:
             return self._simplified(node, place, record, "", [(yield self._traced(inner, body, record, exact=exact))])
@@ -350,7 +350,7 @@ class Tracer:
 
     def _source(self, node: logical.Source) -> SourceRows:
         if node.name not in self._rows:
-            self._rows[node.name] = SourceRows(node.schema, self.world.updates(node), self.world.time)
+            self._rows[node.name] = SourceRows(node.schema, self.evaluated.updates(node), self.evaluated.time)
         return self._rows[node.name]
 
 
@@ -384,7 +384,7 @@ def _comparable(value: Any) -> Any:
 
 
 def matching(
-    node: Node, record: Record, where: Callable[[Node, Values], Contents], world: EvaluatedPlan
+    node: Node, record: Record, where: Callable[[Node, Values], Contents], evaluated: EvaluatedPlan
 ) -> list[tuple[Node, Contents]]:
     """Return the records of each input, as `where` finds them by values, that a record can depend on: a step that computes values must return it."""
     values = dict(zip(node.schema, record, strict=True))
@@ -395,13 +395,13 @@ def matching(
     found = [(child, where(child, _ordered(child, known))) for child, known in given.values()]
     if isinstance(node, MemoizedCalls):
         ((child, candidates),) = found
-        return [(child, candidates.rows(_answered(node, values, candidates, len(world.kinds))))]
+        return [(child, candidates.rows(_answered(node, values, candidates, len(evaluated.kinds))))]
     if node.computed is None:
         return found
     ((child, candidates),) = found
     if len(candidates):
         made, candidates = candidates.through(node.computed)
-        candidates = candidates.rows(rows_giving(made.frame, made.rows, record, node, world))
+        candidates = candidates.rows(rows_giving(made.frame, made.rows, record, node, evaluated))
     return [(child, candidates)]
 
 
@@ -425,11 +425,13 @@ def _ordered(node: Node, values: Values) -> Values:
     return {name: values[name] for name in node.schema if name in values}
 
 
-def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: EvaluatedPlan) -> Numbers:
+def rows_giving(
+    frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, evaluated: EvaluatedPlan
+) -> Numbers:
     """Return the rows of a stage's input that produce a record: the stage returned `frame`, from its input's `rows`."""
     values = {name: value for name, value in zip(node.schema, record, strict=True) if name in frame.columns}
     schema = {name: node.schema[name] for name in values}
-    same = Contents(np.empty((0, 0), np.int64), schema, world.values).same(frame, values)
+    same = Contents(np.empty((0, 0), np.int64), schema, evaluated.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, cargo, linker, settings
+from ddcli.engine.jit import bundled_kernels, cache, linker, settings
 from ddcli.engine.jit.image import Image, translate
 from ddcli.engine.kernels import hashes
 from tests.kernels.test_image import CODE, KEYS, SHARDS
@@ -74,7 +74,7 @@ def test_code_reaches_its_data_and_functions_outside(place):
 @pytest.mark.parametrize("place", PLACES)
 def test_a_kernel(tmp_path, place):
     """Its arguments are this process's arrays; integers stand for themselves, as the functions that make objects of them return their argument."""
-    cargo.load_up(tmp_path, [SHARDS], [settings.AARCH64])
+    bundled_kernels.compile_into(tmp_path, [SHARDS], [settings.AARCH64])
     file = tmp_path / cache.carried_name(SHARDS, settings.AARCH64)
     image = cache.read(file)
     assert isinstance(image, Image)

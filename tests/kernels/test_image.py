@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, cargo, image, linker, registry, settings
+from ddcli.engine.jit import bundled_kernels, cache, image, linker, registry, settings
 from ddcli.engine.kernels import hashes
 from ddcli.version import install_command
 
@@ -68,7 +68,7 @@ print(json.dumps(found))
 @pytest.mark.slow
 def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     """For this processor and for all that are like it; what is damaged or missing is an error that says what to install."""
-    cargo.load_up(tmp_path, [SHARDS, LENDING], [settings.targets()[0], settings.V3])
+    bundled_kernels.compile_into(tmp_path, [SHARDS, LENDING], [settings.targets()[0], settings.V3])
     expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
     targets = settings.targets()
     *found, lent, (problem, hint) = json.loads(alone(CARRIED, tmp_path, json.dumps(targets)))
@@ -187,9 +187,9 @@ def test_code_that_can_not_be_linked_is_refused():
 
 
 def test_no_wheel_carries_code_that_can_not_be_linked(tmp_path, monkeypatch):
-    monkeypatch.setattr(cargo, "find", lambda _: (tmp_path, objects_of(CODE)))
+    monkeypatch.setattr(bundled_kernels, "find", lambda _: (tmp_path, objects_of(CODE)))
     with pytest.raises(registry.KernelError, match="can't be linked"):
-        cargo.load_up(tmp_path, [SHARDS], [settings.V3])
+        bundled_kernels.compile_into(tmp_path, [SHARDS], [settings.V3])
     assert not list(tmp_path.iterdir())
 
 

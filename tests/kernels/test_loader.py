@@ -17,8 +17,8 @@ import pytest
 
 from ddcli.engine import arrow, kernels
 from ddcli.engine.jit import cache, compilation, load, registry, settings
+from ddcli.engine.jit.bundled_kernels import everything
 from ddcli.engine.jit.cache import FIRST, KERNELS
-from ddcli.engine.jit.cargo import everything
 from ddcli.engine.jit.compilation import COMPILATION, Compiler
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted

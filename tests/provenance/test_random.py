@@ -55,13 +55,13 @@ def explanations(case, inputs, name, time, *, keyed, most=3):
     """Give each record of an output at a time with its explanation, the first few of them."""
     node = inputs.relations[inputs.request.spec.outputs[name].source.value].node
     whole = Question(inputs, node, {}, time, 3)
-    found = whole.world.contents(node)
+    found = whole.evaluated.contents(node)
     for record, count in list(zip(found.records(), found.counts(), strict=True))[:most]:
         values = dict(zip(node.schema, record, strict=True))
         draw = random.Random(repr(record))
         asked = {column: value for column, value in values.items() if draw.random() < 0.6}
         question = Question(inputs, node, asked, time, 3) if keyed else whole
-        there = question.world.contents(node).where(values)
+        there = question.evaluated.contents(node).where(values)
         assert (list(map(canonical, there.records())), there.counts()) == ([canonical(record)], [count]), (
             "all that matters is read"
         )
@@ -327,7 +327,7 @@ collections:
     inputs = Inputs.of(read_request(path))
     node = inputs.relations["reach"].node
     question = Question(inputs, node, {}, (1,), 3)
-    pairs = question.world.contents(node).records()
+    pairs = question.evaluated.contents(node).records()
     assert set(pairs) == {(src, dst) for src in range(8) for dst in distances(edges, src)}
     for src, dst in pairs:
         explained = question.explained((src, dst), 1)

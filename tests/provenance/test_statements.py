@@ -47,7 +47,7 @@ def explained(path):
     """Return how many records of the output were explained; each explanation must give its record."""
     inputs = Inputs.of(read_request(path))
     question = Question(inputs, inputs.relations["c"].node, {}, (1,), 3)
-    found = question.world.contents(question.node)
+    found = question.evaluated.contents(question.node)
     for record, count in islice(zip(found.records(), found.counts(), strict=True), 4):
         reason = question.explained(record, count)
         assert reason.checked, record

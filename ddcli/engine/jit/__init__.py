@@ -9,8 +9,8 @@ each version of Python; a C compiler on each machine where `dd` is developed or 
 With those two a kernel's source could also no longer run as Python, as it does under a debugger, where no code can be loaded, and in small calls
 while the code is being compiled.
 
+* bundled_kernels: the files that the package's wheel carries
 * cache: files of code, found by a hash of all that they depend on
-* cargo: the files that the package's wheel carries
 * compilation: the modules that are being compiled, and the calls that wait for them
 * compile: the compiler, a process of its own; the only import of numba
 * image: machine code in memory: images, and object code where a machine takes none

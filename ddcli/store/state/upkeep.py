@@ -238,7 +238,7 @@ def reshard_state(
     if_locked: IfLocked = "fail",
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, Size, Size]:
-    """Deal the rows of every arrangement to `shards` shards, and commit that; return the number before, and the sizes before and after.
+    """Distribute the rows of every arrangement to `shards` shards, and commit that; return the number before, and the sizes before and after.
 
     Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
     a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.

@@ -1,6 +1,6 @@
-"""The package's cargo: all that is compiled when its wheel is built, in files that the wheel carries.
+"""The kernels that a wheel carries: all that is compiled when it is built, in files.
 
-`python -m ddcli.engine.jit.cargo FOLDER` makes them, `FOLDER aarch64` those for Linux on ARM; without a folder all is compiled for this processor, into the cache, so that later runs compile nothing;
+`python -m ddcli.engine.jit.bundled_kernels FOLDER` makes them, `FOLDER aarch64` those for Linux on ARM; without a folder all is compiled for this processor, into the cache, so that later runs compile nothing;
 with `--first` only the kernels that a first run is likely to call.
 """
 
@@ -29,7 +29,7 @@ def everything() -> list[str]:
     return [*every_kernel("ddcli.engine.kernels"), buffers.__name__]
 
 
-def load_up(folder: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+def compile_into(folder: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
     """Write the code of these names into a folder, for each of the wanted targets.
 
     What these versions of the compiler made before is in the cache, so a second wheel of the same sources takes no minute.
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
         for name in names:
             addresses(name, names)
     elif takes_images():
-        load_up(Path(arguments[0]), everything(), arguments[1:] or (targets()[0], V3))
+        compile_into(Path(arguments[0]), everything(), arguments[1:] or (targets()[0], V3))
 
 
 if __name__ == "__main__":

@@ -276,12 +276,12 @@ class EvaluatedPlan:
         return self._loops[at]
 
     @property
-    def world(self) -> EvaluatedPlan:
-        """The world of this place: itself."""
+    def evaluated(self) -> EvaluatedPlan:
+        """The evaluated plan of this place: itself."""
         return self
 
     def home(self, node: Node) -> Place:
-        """Return the place where a node's collection is looked up: here, as a world is outside of all loops."""
+        """Return the place where a node's collection is looked up: here, as an evaluated plan is outside of all loops."""
         return self
 
 
@@ -291,7 +291,7 @@ class Round:
     def __init__(self, rounds: Rounds, number: int) -> None:
         self.all, self.number = rounds, number
         self.depth = rounds.loop.depth
-        self.world: EvaluatedPlan = rounds.around.world
+        self.evaluated: EvaluatedPlan = rounds.around.evaluated
 
     def contents(self, node: Node) -> Contents:
         """Return the contents of a collection of the body in this round."""
@@ -310,7 +310,7 @@ class Rounds:
 
     def __init__(self, loop: loops.Iterate, around: Place) -> None:
         self.loop, self.around = loop, around
-        self.values = around.world.values
+        self.values = around.evaluated.values
         self._constants: dict[str, Matrix] = {}
         self._entering: dict[str, Matrix] = {}
         self._cut: dict[str, Node] = {}
@@ -432,7 +432,7 @@ class Rounds:
 
     def _now_condition(self, node: temporal.Temporal) -> Expression:
         """Return the condition that a temporal filter's record exists now."""
-        (now,) = self.around.world.now
+        (now,) = self.around.evaluated.now
         conditions: list[Expression] = []
         if node.lower is not None:
             conditions.append(Call("<=", (node.lower, Literal(now, node.lower.type.required())), BOOL.or_null()))
