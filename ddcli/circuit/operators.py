@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.trace_import import Imported
     from ddcli.errors import DdError
     from ddcli.plan.node import Node
-    from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.slices import InputFacts
 
     Failed = Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]
     """Receives updates on which an expression fails, with their layout, the pool of their values, and why, each."""

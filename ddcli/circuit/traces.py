@@ -27,10 +27,10 @@ from ddcli.store.files.access import fs
 from ddcli.store.files.gate import side_by_side
 from ddcli.store.state.batch_lists import footprint, is_of_task, worn
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
+from ddcli.store.state.directory import Claims
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.fingerprint import rows_number
 from ddcli.store.state.manifest import home_of
-from ddcli.store.state.shared_arrangements import Claims
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:

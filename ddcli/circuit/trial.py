@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.slices import InputFacts
 
 
 @frozen

@@ -243,7 +243,7 @@ class StateDirectory(click.Path):
         super().__init__(file_okay=False, path_type=str)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ddcli.store.files.objects import locate
+        from ddcli.store.files.access import locate
 
         return locate(Path.cwd(), str(super().convert(value, param, ctx)))
 
@@ -330,7 +330,7 @@ def added_files(given: Iterable[str]) -> list[tuple[str, Path]]:
     >>> added_files(["orders+=fix.csv"])
     [('orders', PosixPath('fix.csv'))]
     """
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
 
     found = []
     for text in given:

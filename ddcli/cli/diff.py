@@ -223,7 +223,7 @@ def command(
     found: Difference | Differences
     if against is not None:
         from ddcli.compare.against import compare_against
-        from ddcli.store.files.objects import locate
+        from ddcli.store.files.access import locate
 
         found = compare_against(
             Path(a),

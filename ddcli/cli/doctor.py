@@ -101,7 +101,7 @@ def _check_spark(
     from ddcli.job.sizes import SparkOptions
     from ddcli.plan.pipeline_file import load_spec
     from ddcli.runtime.spark.doctor import checks
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
 
     options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
     place, paths = Path.cwd(), dict[str, Path]()

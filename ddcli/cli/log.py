@@ -284,7 +284,7 @@ def convert_command(
       dd convert pipelines/airborne.yaml out/flights --input flights
       dd convert out/airborne out/airborne-600.csv --as-of 600
     """
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
 
     where = locate(Path.cwd(), target)
     options: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}

@@ -16,8 +16,7 @@ from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
 from ddcli.job.paths import database_file
 from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK
-from ddcli.store.files.access import fs, real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate, real
 from ddcli.version import __version__, check_package, package
 
 if TYPE_CHECKING:

@@ -271,8 +271,8 @@ def feed_command(
     from ddcli.feed.delivery import OutputFeed, parse_token
     from ddcli.feed.targets import check_table
     from ddcli.render.rows import write_rows
+    from ddcli.store.files.access import locate
     from ddcli.store.files.changes import commits
-    from ddcli.store.files.objects import locate
 
     if sum((ack is not None, drop, listed, into is not None)) > 1:
         raise UsageError("--ack, --drop, --into and --list exclude each other", hint="name one of them")

@@ -352,7 +352,7 @@ def _of_branch(
     pipelines: tuple[Path, ...], branch: str | None, added: Sequence[str], without: Sequence[str], *, watch: bool
 ) -> tuple[tuple[Path, ...], dict[str, Any]]:
     """Return the pipeline files of a branch, and the options of a run that changes its inputs. Raises UsageError for such a run elsewhere."""
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
 
     pipelines = tuple(file_at(each, branch) for each in pipelines)
     if not (added or without):

@@ -194,7 +194,7 @@ def retract_command(
     Examples:
       dd retract pipelines/airborne.yaml fixtures/flights/flights/from-minute-000000.parquet --dry-run
     """
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
 
     if not (files or missing):
         raise click.UsageError("Name files to withdraw, or state --missing.")
@@ -361,7 +361,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: Path | None, outp
       dd state export pipelines/airborne.yaml backup/airborne
     """
     from ddcli.job.summary import size_of
-    from ddcli.store.files.objects import locate
+    from ddcli.store.files.access import locate
     from ddcli.store.state.branches import export_state
 
     if len(pipelines) > 1:

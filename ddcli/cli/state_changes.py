@@ -268,10 +268,11 @@ def reset_command(
     """
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import size_of
+    from ddcli.store.state.directory import read_holds
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.outputs import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
-    from ddcli.store.state.shared_arrangements import forget, read_holds
+    from ddcli.store.state.shared_arrangements import forget
 
     request = read_request(pipeline, state)
 

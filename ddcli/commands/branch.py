@@ -27,10 +27,9 @@ from ddcli.privacy import preview
 from ddcli.screen import near, shell
 from ddcli.sources.readers import in_files, open_logs
 from ddcli.spec.file import branch_file, read_text
-from ddcli.store.files.access import real
+from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import locked
-from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import natural
 from ddcli.store.mirrors.mirror import link_mirror, mirror_of
 from ddcli.store.state.branches import base_of, begin_branch, end_branch, find_branch, find_branches

@@ -14,18 +14,16 @@ from ddcli.dataclass import frozen
 from ddcli.errors import DdError, EngineError, InputError, SpecErrors, UsageError, each_of
 from ddcli.job.budget import run_budget
 from ddcli.job.consumed_files import list_here, not_taken_in
-from ddcli.job.inputs import with_tags_of_logs
+from ddcli.job.inputs import format_of, shared_time, with_tags_of_logs
 from ddcli.job.paths import catalog_of, database_file, problems_of, state_of
 from ddcli.job.request import functions_of, hide_declared
 from ddcli.job.tables import catalogue_file, declared_columns, open_table, with_columns_of
 from ddcli.plan.pipeline_file import BoundPipeline, parse_partly, places
 from ddcli.screen import near
 from ddcli.sources.inference import pinned, with_columns
-from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.file import read_text
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import fs
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate
 from ddcli.store.log.schema import LogSchema, PinnedColumns, check_file, columns_from_paths, schema_of
 from ddcli.store.mirrors.mirror import mirror_of, read_mark
 from ddcli.store.parquet.footers import Footers

@@ -15,9 +15,8 @@ from ddcli.job.inputs import change_rules, find_time
 from ddcli.job.paths import state_at, state_of
 from ddcli.job.summary import read_runs, shown_time
 from ddcli.plan.pipeline_file import load_spec
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, locate
 from ddcli.store.files.changes import Waker
-from ddcli.store.files.objects import locate
 from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline

@@ -23,8 +23,7 @@ from ddcli.spec.document import included_files
 from ddcli.spec.file import AT, ENDINGS, read_text
 from ddcli.spec.model import DATABASE, SPARK
 from ddcli.spec.tree import Mapping, parse_tree
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate, real
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -34,8 +34,7 @@ from ddcli.plan.lineage import reach_of_edits
 from ddcli.screen import near, shell
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import ENDINGS
-from ddcli.store.files.access import fs
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.log.schema import keeps_columns
 from ddcli.store.state.manifest import read_newest

@@ -19,8 +19,7 @@ from ddcli.engine.times import BEYOND
 from ddcli.errors import DdError, InputError, UsageError, first_line
 from ddcli.job.summary import run_text
 from ddcli.screen import near, shell
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate, real
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import read_owned
 from ddcli.store.tables.kinds import READ_ERRORS

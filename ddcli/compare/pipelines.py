@@ -25,8 +25,7 @@ from ddcli.job.request import read_request, refuse_code
 from ddcli.plan.lineage import reach_of_edits
 from ddcli.plan.pipeline_file import read_spec, work_regressions
 from ddcli.spec.file import ENDINGS
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate, real
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 

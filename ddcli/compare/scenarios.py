@@ -29,7 +29,7 @@ from ddcli.spec.file import read_text
 from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Refused
 from ddcli.spec.tree import parse_tree
 from ddcli.spec.values import ExpressionText, Words, path_fault
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.log.rows import RowChange, RowCondition
 from ddcli.store.log.schema import LogSchema
 

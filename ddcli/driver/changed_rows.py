@@ -27,7 +27,8 @@ from ddcli.job.idle_check import is_changed
 from ddcli.job.inputs import InputFiles
 from ddcli.job.request import run_time
 from ddcli.job.sizes import rows_held, rows_read
-from ddcli.sources.readers import Corrected, InputSlice, in_files, open_logs
+from ddcli.sources.readers import in_files, open_logs
+from ddcli.sources.slices import Corrected, InputSlice
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, Rows, joined
 from ddcli.store.tables.listing import Listing

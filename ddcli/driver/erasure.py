@@ -36,8 +36,7 @@ from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.replacement import Uncorrectable, has_times, replace_archived, spans
 from ddcli.sinks.side_logs import NotedUpdates
-from ddcli.sources.input_format import facts_of
-from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files, open_logs
+from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, facts_of, find_forgotten, in_files, open_logs
 from ddcli.store.batch.compaction import Fresh, compact_together
 from ddcli.store.batch.correction import Correction, advanced, records_of
 from ddcli.store.batch.file import BatchLayout

@@ -19,9 +19,10 @@ from ddcli.job.request import imports, newest_of, read_request, refuse_code
 from ddcli.job.summary import forget_examples
 from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.entries import Size
 from ddcli.store.state.outputs import check_aside
-from ddcli.store.state.shared_arrangements import advance_holds, read_holds, reading, taken_of
+from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -61,8 +61,8 @@ from ddcli.sources.readers import (
     take,
     take_in_parts,
 )
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.outputs import relative_file
-from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from ddcli.job.verdict import Verdict
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.side_logs import ErrorLog
-    from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Feed, Reader
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed, InputFacts
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import ArrangementEntry, InputEntry
     from ddcli.store.state.manifest import Manifest

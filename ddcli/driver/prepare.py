@@ -33,10 +33,9 @@ from ddcli.plan.physical import latest_horizon
 from ddcli.plan.pipeline_file import BoundPipeline, OperatorPlace, classes_of_work, places
 from ddcli.privacy import hide
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns, with_grown_columns
+from ddcli.sources.readers import facts_of, import_keys, open_logs, refuse_unclean, time_columns, with_grown_columns
 from ddcli.spec.file import excerpts, identities, tables_of_queries
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.shared_arrangements import find_shared
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import InputFacts
     from ddcli.spec.model import Spec
     from ddcli.store.log.rows import Rows
     from ddcli.store.state.entries import ArrangementEntry

@@ -21,14 +21,8 @@ from ddcli.plan.physical import Scan, physical_graph
 from ddcli.plan.shape import conform
 from ddcli.sinks.side_logs import ErrorLog, SideLogs
 from ddcli.sources.arrangement_input import SharedReader, continued
-from ddcli.sources.readers import (
-    ArrangementFile,
-    InputSlice,
-    LoggedRows,
-    Settled,
-    open_logs,
-    refuse_unclean,
-)
+from ddcli.sources.readers import open_logs, refuse_unclean
+from ddcli.sources.slices import ArrangementFile, InputSlice, LoggedRows, Settled
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.access import fs
 from ddcli.store.log.schema import logged_columns
@@ -47,7 +41,8 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.outputs import OutputWriter
-    from ddcli.sources.readers import Reader, Slice
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Slice
     from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest

@@ -36,8 +36,8 @@ from ddcli.job.request import run_time
 from ddcli.plan.logical import Once
 from ddcli.plan.physical import physical_graph
 from ddcli.plan.temporal import Delay
-from ddcli.sources.input_format import InputFacts
-from ddcli.sources.readers import Corrected, InputSlice, Settled, in_files, open_logs, refuse_unclean
+from ddcli.sources.readers import in_files, open_logs, refuse_unclean
+from ddcli.sources.slices import Corrected, InputFacts, InputSlice, Settled
 from ddcli.store.log.pieces import WITHIN, LogSlice, natural
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import MOMENT, ORDER, PRESENT, SEQUENCE, Rows
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.sources.readers import Feed, Reader, Slice
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed, Slice
     from ddcli.store.formats.base import Format
     from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.state.manifest import Manifest

@@ -15,8 +15,8 @@ from ddcli.plan.logical import INPUT
 from ddcli.screen import plural, shell
 from ddcli.spec.file import excerpts, queries
 from ddcli.store.log.schema import keeps_columns
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.outputs import same_outputs
-from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:

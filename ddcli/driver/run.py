@@ -35,8 +35,8 @@ from ddcli.job.options import RunOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request, refuse_clock, refuse_code
 from ddcli.job.sizes import SparkOptions
 from ddcli.screen import near
+from ddcli.store.files.access import locate
 from ddcli.store.files.gate import INVISIBLE
-from ddcli.store.files.objects import locate
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.outputs import check_aside, check_pipeline
@@ -117,7 +117,7 @@ def _run(request: Request, pipeline: Path, options: RunOptions, started: float, 
     left = not_taken_in(request.spec, request.base) if manifest is None and request.spec.archives else {}
     check_aside(request.aside)
     if options.dry_run:
-        summary = read_settled(request, lambda: _dry_run(request, manifest, options.if_locked, checked.found))
+        summary = read_settled(request, lambda: _dry_run(request, manifest, checked.found))
         summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
@@ -212,30 +212,21 @@ def _look_for_work(request: Request, manifest: Manifest, reopen: str | None, *, 
     return read_settled(request, look)
 
 
-def _dry_run(
-    request: Request, manifest: Manifest | None, if_locked: IfLocked, found: dict[str, InputFiles] | None
-) -> RunSummary:
+def _dry_run(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None) -> RunSummary:
     """Return the summary of the run that would happen, with tables as they are now."""
     with tables_as_now(request) as now:
-        return dry_run(now, newest_of(now) if now.spec.tables else manifest, if_locked, found)
+        return dry_run(now, newest_of(now) if now.spec.tables else manifest, found)
 
 
-def dry_run(
-    request: Request,
-    manifest: Manifest | None,
-    if_locked: IfLocked = "fail",
-    found: dict[str, InputFiles] | None = None,
-) -> RunSummary:
+def dry_run(request: Request, manifest: Manifest | None, found: dict[str, InputFiles] | None = None) -> RunSummary:
     """Return the summary of a run on top of a commit, with tables as its mirrors have them; commit nothing."""
     from ddcli.driver.execute import execute
 
-    with reading(request.spec.name.value, request.state, {}, if_locked) as shared:
-        request = request.deciding(shared=shared)
-        try:
-            with errors_at_tables(request):
-                return execute(request, manifest, None, found)
-        finally:
-            request.asked.progress.end()
+    try:
+        with errors_at_tables(request):
+            return execute(request, manifest, None, found)
+    finally:
+        request.asked.progress.end()
 
 
 def _commit(
@@ -254,7 +245,8 @@ def _commit(
         request = update_mirrors(request, state)
     summary = None
     try:
-        with reading(name, request.state, wanted, if_locked) as shared:
+        with ExitStack() as holds:
+            shared = holds.enter_context(reading(name, request.state, wanted, if_locked)) if wanted else {}
             try:
                 request = _with_refresh(request.deciding(shared=shared), state.manifest)
                 with ExitStack() as around:

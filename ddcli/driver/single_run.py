@@ -28,14 +28,15 @@ from ddcli.plan.physical import Arrangement, Scan
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import SideLogs, seen
 from ddcli.sources.arrangement_input import SharedReader, claim_logs
-from ddcli.sources.readers import InputSlice, columns_read, take, take_in_parts
-from ddcli.store.files.objects import locate
+from ddcli.sources.readers import columns_read, take, take_in_parts
+from ddcli.sources.slices import InputSlice
+from ddcli.store.files.access import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
+from ddcli.store.state.directory import read_claims
 from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_file
-from ddcli.store.state.shared_arrangements import read_claims
 from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.side_logs import ErrorLog
-    from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Feed, Reader, Slice
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed, InputFacts, Slice
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.log.pieces import ConsumedRange
     from ddcli.store.state.entries import Times

@@ -34,8 +34,7 @@ from ddcli.job.summary import SparkSummary
 from ddcli.plan.memo import remembered
 from ddcli.sinks.outputs import LARGE
 from ddcli.sinks.side_logs import ErrorLog
-from ddcli.sources.input_format import facts_of
-from ddcli.sources.readers import refuse_rewritten
+from ddcli.sources.readers import facts_of, refuse_rewritten
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.gate import Files
 
@@ -61,8 +60,8 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
-    from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Feed, Reader, Slice
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed, InputFacts, Slice
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import Times
     from ddcli.store.state.manifest import Manifest

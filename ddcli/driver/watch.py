@@ -22,9 +22,8 @@ from ddcli.errors import DdError, EngineError, LockedError, ProcessError, StateE
 from ddcli.job.options import WatchCache
 from ddcli.job.request import imports, read_request, time_now
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, locate
 from ddcli.store.files.changes import QUIET, Waker, Wholeness, has_end
-from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import manifest_numbers, read_newest

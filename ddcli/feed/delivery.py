@@ -18,9 +18,8 @@ from ddcli.errors import DdError, InputError, LockedError, StateError, UsageErro
 from ddcli.expressions.types import parse_schema
 from ddcli.feed.targets import Delivery, Subscription
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
-from ddcli.store.files.access import real, unreadable
+from ddcli.store.files.access import locate, real, unreadable
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import updates_after
 from ddcli.store.state.consumers import (

@@ -21,9 +21,8 @@ from ddcli.expressions.types import from_polars
 from ddcli.job.paths import takes
 from ddcli.plan.checks import TABLES, holds, too_long_name
 from ddcli.screen import near
-from ddcli.store.files.access import fs, naming, real
+from ddcli.store.files.access import fs, locate, naming, real
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.objects import locate
 from ddcli.store.state.consumers import token
 from ddcli.store.state.document import PROGRESS, count_of
 from ddcli.store.state.manifest import NAME as MANIFEST

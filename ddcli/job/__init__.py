@@ -4,7 +4,7 @@
 * consumed_files: the fate of input files that were taken in; a file's move to another directory
 * corrections: the files that a request withdraws, the rows that it forgets, and the time to which it takes a state back
 * idle_check: the test whether there is anything to do at all
-* inputs: the files and progress of each input of a run; the frontier up to which a run closes the times
+* inputs: the files, the format and the progress of each input of a run; the time that they share; the frontier up to which a run closes the times
 * kept_plan: the meaning of a pipeline file, kept between runs as a table of JSON
 * options: the options of a run, and the memory of a watch
 * paths: the paths that a pipeline file names, and the errors in them

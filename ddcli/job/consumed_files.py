@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, InputError
 from ddcli.screen import plural
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, locate, real
 from ddcli.store.files.gate import TEMPORARY, one_by_one
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.input_path import PRIVATE, places_of
-from ddcli.store.tables.inventory import ChangeRules, list_input, unmoved
+from ddcli.store.tables.inventory import ChangeRules, list_input, moved, take_snapshot, unmoved
 from ddcli.store.tables.listing import fingerprint
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.inventory import MayRename
     from ddcli.store.tables.listing import Listing
 
 
@@ -45,6 +46,26 @@ def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[Inpu
         elif given.consumed == "forget" and file.done and not any((root / file.path).exists() for root in roots):
             found.append(replace(file, forgotten=True))  # gone since the last run
     return found
+
+
+def withdrawn_files(consumed: Iterable[InputFile], keys: frozenset[str]) -> list[InputFile]:
+    """Return files that were taken in, marked as withdrawn where they have these keys."""
+    left = (file for file in consumed if file.key not in keys or not file.forgotten)
+    return [replace(file, withdrawn=True) if file.key in keys else file for file in left]
+
+
+def gone_files(
+    given: InputSpec, base: Path, consumed: Iterable[InputFile], may_rename: MayRename | None
+) -> list[InputFile]:
+    """Return the files taken in of an input that are gone, without those that have another name now."""
+    files, seen = tuple(consumed), take_snapshot(given.path.value, base)
+    there = {file.path for file in seen.files} if seen is not None else set[str]()
+    others = (file.withdrawn or file.archived or file.forgotten for file in files)
+    gone = [file for file, apart in zip(files, others, strict=True) if not apart and file.path not in there]
+    if not gone or seen is None or may_rename is None:
+        return gone
+    renamed = {before.path for before, _ in moved(seen.root, seen.files, files, may_rename)}
+    return [file for file in gone if file.path not in renamed]
 
 
 def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:

@@ -15,8 +15,7 @@ from ddcli.job.paths import database_file
 from ddcli.job.summary import size_of
 from ddcli.screen import near, plural, shell
 from ddcli.spec.model import SPARK
-from ddcli.store.files.access import fs, real
-from ddcli.store.files.objects import locate, relative
+from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.inventory import list_input, moved, take_snapshot
 from ddcli.store.tables.listing import Listing, fingerprint

@@ -16,9 +16,10 @@ from ddcli.job.inputs import find_inputs, find_seen, find_time, find_upper
 from ddcli.job.request import functions_of, time_text
 from ddcli.job.summary import InputSummary, RunSummary
 from ddcli.store.state.contents import unpublished
+from ddcli.store.state.directory import is_reading
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
-from ddcli.store.state.shared_arrangements import is_reading, reader_name
+from ddcli.store.state.shared_arrangements import reader_name
 from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
 

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
-from ddcli.errors import InputError, StateError, UsageError
-from ddcli.expressions.types import parse_type
-from ddcli.job.consumed_files import apart, refuse_shared_files
+from ddcli.errors import InputError, SpecError, StateError, UsageError
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, parse_type
+from ddcli.job.consumed_files import apart, gone_files, refuse_shared_files, withdrawn_files
 from ddcli.job.request import Request, _of_writer, is_due, run_time
 from ddcli.screen import shell
-from ddcli.store.files.access import fs
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate
 from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
 from ddcli.store.state.outputs import read_owned, tags_from
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.input_path import named_by, partition_of
-from ddcli.store.tables.inventory import NEVER, ChangeRules, list_input, moved, take_snapshot
+from ddcli.store.tables.inventory import NEVER, ChangeRules, list_input
 from ddcli.store.tables.listing import Listing
 from ddcli.store.texts import SECONDS, format_frontier, parse_until
 
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.privacy import Tags
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.formats.base import Format
+    from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.entries import FileEntry, InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.outputs import Owner
@@ -173,11 +174,11 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         begins = anew or entry is None
         keeps = keeps_gone_files(given) and progress is None
         if begins and consumed:
-            kept = _gone(given, request.base, consumed) if keeps else []
+            kept = gone_files(given, request.base, consumed, renaming(given, consumed)) if keeps else []
             consumed = [*apart(given, request.base, consumed), *kept]
         gone = request.decided.withdrawn.get(name, frozenset())
         named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
-        consumed = _withdrawn(consumed, gone) if gone else consumed
+        consumed = withdrawn_files(consumed, gone) if gone else consumed
         # A watch has listed the files before the progress was read, which may count files that have come since.
         seen = (
             request.asked.watch_cache.listing(given.path.value, request.base)
@@ -219,12 +220,6 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     return found
 
 
-def _withdrawn(consumed: Iterable[InputFile], keys: frozenset[str]) -> list[InputFile]:
-    """Return files that were taken in, marked as withdrawn where they have these keys."""
-    left = (file for file in consumed if file.key not in keys or not file.forgotten)
-    return [replace(file, withdrawn=True) if file.key in keys else file for file in left]
-
-
 def change_rules(
     given: InputSpec, now: int, consumed: Iterable[InputFile], *, written: bool = False, begins: bool = False
 ) -> ChangeRules:
@@ -241,19 +236,6 @@ def change_rules(
 def keeps_gone_files(given: InputSpec) -> bool:
     """Return whether the rows of an input's files stay when these are gone."""
     return given.changed == "replace" and given.missing != "retract"
-
-
-def _gone(given: InputSpec, base: Path, consumed: Iterable[InputFile]) -> list[InputFile]:
-    """Return the files taken in of an input that are gone, without those that have another name now."""
-    files, seen = tuple(consumed), take_snapshot(given.path.value, base)
-    there = {file.path for file in seen.files} if seen is not None else set[str]()
-    others = (file.withdrawn or file.archived or file.forgotten for file in files)
-    gone = [file for file, apart in zip(files, others, strict=True) if not apart and file.path not in there]
-    may_rename = renaming(given, files)
-    if not gone or seen is None or may_rename is None:
-        return gone
-    renamed = {before.path for before, _ in moved(seen.root, seen.files, files, may_rename)}
-    return [file for file in gone if file.path not in renamed]
 
 
 def replaced_since(given: InputSpec, now: int) -> int:
@@ -436,3 +418,78 @@ def find_seen(manifest: Manifest | None) -> Time | None:
     """Return the largest value of each time coordinate in the files that earlier runs have read."""
     seen = manifest.cache["seen"] if manifest else None
     return None if seen is None else tuple(seen)
+
+
+def format_of(given: InputSpec) -> Format:
+    """Return the format of an input's rows."""
+    from ddcli.store.formats.base import (  # not for a run with nothing new
+        Append,
+        SnapshotsFormat,
+        Updates,
+        UpsertFormat,
+    )
+
+    columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+    if given.arrives and columns is not None:
+        columns[ARRIVAL] = ARRIVAL_TIME
+    every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
+    file_name = given.file_name.value if given.file_name else None
+    common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
+    common |= {"lasting": given.lasting, "quarantines": given.quarantines, "inferred": given.inferred}
+    common["rounds"] = given.rounding is not None
+    common["former"] = given.former
+    if given.beside:
+        common["clock_hint"] = given.clock_hint
+    common["absent"] = given.optional
+    if given.table and columns is not None:
+        common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)
+    if given.csv is not None:
+        common["dialect"] = replace(given.csv, names=tuple(name for name in columns or () if name != ARRIVAL))
+    key = tuple(text.value for text in given.key)
+    match given.format:
+        case "append":
+            return Append(*every, **common)
+        case "delta_cdf":
+            from ddcli.store.formats.delta_cdf import DeltaCdf
+
+            return DeltaCdf(*every, **common)
+        case "snapshots":
+            return SnapshotsFormat(*every, **common, key=key, order_by=given.order_by)
+        case "debezium" if not given.flattened:
+            from ddcli.store.formats.debezium import Debezium
+
+            order = given.order_by.value if given.order_by else "source.lsn"
+            return Debezium(*every, **common, key=key, order=order)
+        case "upsert" | "debezium":
+            kind = UpsertFormat
+            if given.flattened:
+                from ddcli.store.formats.debezium import Flattened as kind  # noqa: N813 - it is one
+
+            return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
+    return Updates(*every, **common, diff=given.diff.value if given.diff else None)
+
+
+TIME = "time"
+"""The name of the time column of an output where the time has one coordinate."""
+
+
+def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
+    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
+
+    A single time is called `time`, the coordinates of a product as in the inputs; where there is no input, it is the time of arrivals.
+    """
+    if not schemas:
+        return {TIME: ARRIVAL_TIME}
+    # A log without files has no types; where no log has any, times are supposed to be integers.
+    known = {name: tuple(schema.time.values()) for name, schema in schemas.items() if schema.diff is not None}
+    columns = next(iter(schemas.values())).time
+    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
+    for name, other in known.items():
+        if other != kinds:
+            times = [", ".join(map(str, each)) for each in (other, kinds)]
+            raise SpecError(
+                f"the time of input '{name}' is {times[0]}, that of '{first}' is {times[1]}",
+                span=spec.inputs[name].name.span,
+                hint="the inputs of a pipeline share one time: write them with the same type",
+            )
+    return dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import SpecError
 from ddcli.spec.file import AT
 from ddcli.spec.model import DATABASE, SPARK
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, locate, real
 from ddcli.store.files.gate import one_by_one
-from ddcli.store.files.objects import locate
 from ddcli.store.state.contents import LOGS
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from ddcli.job.sizes import Resources, SparkOptions
 from ddcli.privacy import hide, unknown_tags
 from ddcli.spec.file import AT, check_used, read_text
 from ddcli.spec.model import SPARK, PythonFunction
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate, real
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_pipeline
 from ddcli.store.texts import format_time, parse_time

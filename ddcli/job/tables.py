@@ -19,9 +19,8 @@ from ddcli.expressions.types import Type, parse_type
 from ddcli.job.paths import catalog_of, database_file
 from ddcli.spec.file import is_given
 from ddcli.spec.model import DATABASE, SPARK, TABLE_DIFF, TABLE_TIMES
-from ddcli.store.files.access import fs, read_bytes, real
+from ddcli.store.files.access import fs, locate, read_bytes, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import has_changed, is_as_left
 from ddcli.store.mirrors.mirror import UnknownChange, add, finish_addition, is_finished, log_files, mirror_of, read_mark
 from ddcli.store.mirrors.query_reader import Connections

@@ -20,7 +20,7 @@ from ddcli.expressions.python_values import to_series
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.tree import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.tables.files import Tables
 from ddcli.store.texts import format_time
 

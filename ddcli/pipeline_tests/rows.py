@@ -29,6 +29,7 @@ from ddcli.expressions.csv_dialect import DEFAULT
 from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Type
 from ddcli.job.consumed_files import list_here
+from ddcli.job.inputs import format_of
 from ddcli.job.request import load_functions
 from ddcli.pipeline_tests.expectation import engine_time
 from ddcli.plan import logical, temporal
@@ -36,10 +37,10 @@ from ddcli.plan.pipeline_file import BoundPipeline
 from ddcli.plan.test_steps import DIFF, collection_named, file_columns, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.inference import pinned, with_columns
-from ddcli.sources.input_format import InputFacts, format_of
 from ddcli.sources.readers import time_columns
+from ddcli.sources.slices import InputFacts
 from ddcli.spec.inputs import IMPORT
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.manifest import read_newest

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import StageResult, Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
-    from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.slices import InputFacts
 
 
 Record = tuple[Any, ...]

@@ -28,7 +28,7 @@ from ddcli.provenance.inputs import Restrictions
 from ddcli.provenance.sentences import Reason, each_of, named_values, readable, show, walk
 from ddcli.provenance.trace import Tracer
 from ddcli.screen import plural
-from ddcli.sources.input_format import InputFacts
+from ddcli.sources.slices import InputFacts
 from ddcli.store.texts import format_time
 
 if TYPE_CHECKING:

@@ -41,10 +41,9 @@ from ddcli.query.lookup import ALWAYS, ATTEMPTS, FoundContents, asked_time
 from ddcli.sources.change_log import tags_of_files
 from ddcli.sources.readers import largest_seen
 from ddcli.spec.model import InputSpec, Spec
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.schema import shown_doubt
-from ddcli.store.parquet.footers import type_of
+from ddcli.store.log.schema import shown_doubt, type_of
 from ddcli.store.tables.csv_records import refuse_encoding
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import CSV, TEXTS, NothingFound, bare, name_of_kind

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from ddcli.runtime.placement import Placement
     from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
-    from ddcli.sources.input_format import InputFacts
-    from ddcli.sources.readers import Feed
+    from ddcli.sources.slices import Feed, InputFacts
     from ddcli.store.scratch.spill import Sent
     from ddcli.store.state.transaction import Transaction
 

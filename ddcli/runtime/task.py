@@ -67,12 +67,11 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sinks.pieces import Join, Piece, PieceFile
     from ddcli.sources.arrangement_input import SharedReader
-    from ddcli.sources.input_format import InputFacts, InputReport
-    from ddcli.sources.readers import Feed
+    from ddcli.sources.slices import Feed, InputFacts, InputReport
     from ddcli.store.state.batch_lists import Listed
+    from ddcli.store.state.directory import Claims
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.shared_arrangements import Claims
 
 SHARED = "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
 """The way out where an executor lacks a file."""

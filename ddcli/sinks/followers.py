@@ -24,9 +24,8 @@ from ddcli.job.paths import catalog_of
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.physical import HISTORY
 from ddcli.spec.model import DATABASE, SPARK
-from ddcli.store.files.access import real
+from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import INVISIBLE, Files
-from ddcli.store.files.objects import locate
 from ddcli.store.log.joint_files import updates_after
 from ddcli.store.state.outputs import output_paths, read_owned, tags_metadata
 from ddcli.store.targets.change import DIFF, Change, HistoryChange, history_columns

@@ -20,9 +20,8 @@ from ddcli.job.inputs import find_time
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
-from ddcli.store.files.access import real
+from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import INVISIBLE, checksum
-from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import Part, Summary, read_summary
 from ddcli.store.log.writer import file_name, parquet_bytes, time_column

@@ -23,9 +23,8 @@ from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.files.gate import checksum
-from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_files import NAME as SUMMED
 from ddcli.store.log.joint_files import appended, grows, read_summary
 from ddcli.store.log.schema import logged_columns

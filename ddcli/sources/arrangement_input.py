@@ -28,15 +28,15 @@ from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.files.access import real
+from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import locate
 from ddcli.store.log.pieces import ConsumedRange
 from ddcli.store.state.contents import batch_path
+from ddcli.store.state.directory import Hold, find_hold, holding, write_hold
 from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, read_owned
-from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, reader_name, taken_up_to, write_hold
+from ddcli.store.state.shared_arrangements import reader_name, taken_up_to
 from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 

@@ -25,7 +25,7 @@ from ddcli.errors import DdError, EngineError, InputError, UsageError, first_lin
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import in_order, order_among
 from ddcli.privacy import hide
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.joint_files import read_metadata
 from ddcli.store.log.log_files import not_after, physically

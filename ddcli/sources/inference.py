@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from ddcli.errors import InputError, StateError, Text
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
-from ddcli.sources.input_format import format_of
+from ddcli.job.inputs import format_of
 from ddcli.store.log.schema import LogSchema, PinnedColumns, columns_from_paths, columns_of_file
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.compression import Damage

@@ -1,8 +1,4 @@
-"""The inputs of a run: a reader of the new updates of each, the time that they share, and their updates as matrices.
-
-The new rows of files are read by `ddcli.store.log.reader`. A changed pipeline's state is built from the past: the contents of arrangements as of a frontier, and the updates of
-outputs. Both come in slices that are not read yet, which any process can read.
-"""
+"""The inputs of a run: a reader of the new updates of each, and the time that they share. The rows of files are read by `ddcli.store.log.reader`."""
 
 from __future__ import annotations
 
@@ -12,38 +8,29 @@ from functools import reduce
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import finalize
 
-import numpy as np
-import polars as pl
-
-from ddcli.dataclass import frozen
-from ddcli.engine.lanes import Columns, Layout, encode
-from ddcli.engine.rounds import advance_to_closed, as_of, times_of
+from ddcli.engine.lanes import Layout
 from ddcli.engine.times import Frontier, join, up_to
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
-from ddcli.job.inputs import find_seen, find_time
+from ddcli.job.inputs import find_seen, find_time, format_of, shared_time
 from ddcli.job.request import kept_clock
 from ddcli.job.sizes import rows_held, rows_together
 from ddcli.privacy import preview
 from ddcli.sources.arrangement_input import SharedReader
-from ddcli.sources.input_format import format_of, shared_time
-from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.files.access import reading
+from ddcli.sources.slices import InputFacts
 from ddcli.store.log.joint_files import read_versions
 from ddcli.store.log.pieces import ConsumedRange, Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.log.writer import in_columns
 from ddcli.store.tables.input_path import NDJSON, name_of_kind
 from ddcli.store.texts import SECONDS, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.corrections import ErasureRequest
@@ -51,9 +38,8 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import Scan
-    from ddcli.spec.model import InputSpec
-    from ddcli.store.batch.file import BatchLayout
-    from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, Times
+    from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.state.entries import InputEntry, InputFile, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
@@ -421,99 +407,19 @@ def largest_seen(manifest: Manifest | None, readers: Mapping[str, Reader]) -> Ti
     return reduce(join, [time for time in found if time is not None]) if any(found) else None
 
 
-class Slice(Protocol):
-    """Some updates, not read yet."""
+def facts_of(
+    spec: Spec, readers: Mapping[str, LogReader | SharedReader], lower: Times | None, upper: Times
+) -> dict[str, InputFacts]:
+    """Return the facts of the inputs that have keys or tables, for the times of an interval."""
+    from ddcli.sources.arrangement_input import SharedReader
 
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
-
-    def updates(self, layout: Layout, pool: Pool) -> np.ndarray | Columns:
-        """Return them so, or in the columns in which they were read."""
-
-
-@frozen
-class InputSlice:
-    """The input of a source: its parts, and an upper bound of the number of its updates."""
-
-    slices: Sequence[Slice]
-    rows: int
-
-
-Feed = InputSlice | ConsumedRange
-"""The input of a source."""
-
-
-@frozen
-class Settled:
-    """Updates that matter only by their sums as of a frontier, in times of `nt` coordinates."""
-
-    part: Slice
-    frontier: Frontier
-    nt: int
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
-
-    def updates(self, layout: Layout, pool: Pool) -> np.ndarray | Columns:
-        """Return them in the columns in which they were read, not added up: what is filtered need not be in lanes."""
-        found = self.part.updates(layout, pool)
-        if not isinstance(found, Columns):
-            return as_of(found, self.frontier, self.nt)
-        tail = found.tail.copy()
-        advance_to_closed(times_of(tail, self.nt), self.frontier)
-        return found._replace(tail=tail)
-
-
-@frozen
-class Corrected:
-    """The updates of a file that was replaced, or that replaces it: inserted or, with the `sign` -1, taken back, at one time or after it."""
-
-    part: Slice
-    time: Time
-    sign: int
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        found = self.part.matrix(layout, pool).copy()
-        times = times_of(found, len(self.time))
-        np.maximum(times, np.array(self.time, np.int64), out=times)
-        found[:, -1] *= self.sign
-        return found
-
-    updates = matrix
-
-
-@frozen
-class ArrangementFile:
-    """A file of an arrangement, whose lanes it has in the order of its `layout`."""
-
-    path: Path
-    file: FileEntry
-    layout: BatchLayout
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        found: np.ndarray = StoredBatch(self.path, self.file, self.layout, pool).matrix()
-        return found
-
-    updates = matrix
-
-
-@frozen
-class LoggedRows:
-    """Some rows of a file of an output's own log, with these time columns. A column that came later is null, and a type may have been another, whose values the present one holds."""
-
-    path: Path
-    start: int
-    rows: int
-    times: tuple[str, ...]
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        with reading(self.path) as file:
-            scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
-            frame = in_columns(scan.slice(self.start, self.rows).collect(), layout.schema)
-        width = layout.width + len(self.times) + 1
-        matrix = encode(frame, layout, pool, np.empty((frame.height, width), np.int64))
-        for at, column in enumerate((*self.times, "diff"), start=layout.width):
-            matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
-        return matrix
-
-    updates = matrix
+    found = {}
+    for name, reader in readers.items():
+        given = spec.inputs[name]
+        if isinstance(reader, SharedReader):
+            continue
+        if given.format == "snapshots":
+            found[name] = InputFacts(given, reader, reader.snapshot_times(lower, upper))
+        elif given.key or given.negative != "allow":
+            found[name] = InputFacts(given, reader, truncations=reader.truncations(lower, upper))
+    return found

@@ -19,7 +19,7 @@ from ddcli.sources.change_log import DIFF, TIME, ChangeLog
 from ddcli.spark.commits import BEGINNING, WriterBatch, add, has_rows, refuse_partial
 from ddcli.spark.source import located
 from ddcli.spec.file import read_text
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.mirrors.spark_table import our_type
 from ddcli.store.state.outputs import read_owned
 from ddcli.store.texts import format_time

@@ -26,8 +26,7 @@ from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.spark.commits import WriterBatch
 from ddcli.spark.parts import ChangeInterval, LogPart, literal, parts_of_changes, parts_of_contents, rows_of
 from ddcli.spark.sinks import LogStreamWriter, LogTarget, LogWriter
-from ddcli.store.files.access import fs
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate
 from ddcli.store.mirrors.spark_table import spark_schema, spark_type, to_arrow
 from ddcli.store.state.outputs import read_owned
 from ddcli.store.texts import format_time, json_time, parse_time

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddcli.store.files import access
+from ddcli.store.files import foreign
 from tests.adversary import files, names, pipelines, states, tables
 from tests.adversary.attack import GENERATORS, attack
 from tests.adversary.canary import FILES
@@ -198,6 +198,6 @@ def test_rows_of_a_file_elsewhere_would_be_seen(shop, monkeypatch, path):
     assert found.code == 3
     assert "the table names a file outside of its folder" in found.err
     assert not leaked()
-    monkeypatch.setattr(access, "leads_out", lambda _name: False)
+    monkeypatch.setattr(foreign, "leads_out", lambda _name: False)
     assert shop("run", "hostile.yaml").code == 0
     assert leaked()

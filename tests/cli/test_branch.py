@@ -17,8 +17,8 @@ from ddcli.spec.file import branch_file
 from ddcli.store.files import lock
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.shared_arrangements import read_holds
 from ddcli.store.state.upkeep import compact_state, verify
 from tests.draws import chance, many
 from tests.harness import contents, files

@@ -17,7 +17,7 @@ import pytest
 
 from ddcli.cli.main import main
 from ddcli.feed.delivery import OutputFeed
-from ddcli.store.state.shared_arrangements import read_holds
+from ddcli.store.state.directory import read_holds
 from tests.harness import ROOT, contents
 
 

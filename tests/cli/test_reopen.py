@@ -13,9 +13,9 @@ from ddcli.driver.run import run
 from ddcli.expressions.types import Type
 from ddcli.sources.change_log import read_log
 from ddcli.store.log.writer import beyond
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import progress_bytes
-from ddcli.store.state.shared_arrangements import read_holds
 from tests import draws
 from tests.draws import many, some
 from tests.harness import Folder, contents, files

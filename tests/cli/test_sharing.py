@@ -11,8 +11,9 @@ import pytest
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.state.contents import batch_files
+from ddcli.store.state.directory import read_holds, write_hold
 from ddcli.store.state.manifest import manifest_numbers, read_newest
-from ddcli.store.state.shared_arrangements import read_holds, reading, write_hold
+from ddcli.store.state.shared_arrangements import reading
 from tests.harness import ORDER_COLUMNS, contents, files
 
 EXPORTER = """\

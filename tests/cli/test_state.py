@@ -14,8 +14,8 @@ from ddcli.cli.state import command
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.state.branches import export_state
+from ddcli.store.state.directory import Hold, holding, write_hold
 from ddcli.store.state.manifest import manifest_path, read_newest
-from ddcli.store.state.shared_arrangements import Hold, holding, write_hold
 from ddcli.store.state.upkeep import compact_state, verify
 from tests.harness import ORDER_COLUMNS, contents, files, write_log
 from tests.store.support import LOCKS

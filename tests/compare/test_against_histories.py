@@ -7,7 +7,7 @@ import pytest
 
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.state.upkeep import compact_state
 from tests.draws import chance, many, some
 from tests.meanwhile import meanwhile

@@ -25,9 +25,9 @@ from ddcli.compare.sides import SideReader
 from ddcli.errors import InputError, SpecErrors, StateError, UsageError
 from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.types import parse_type
+from ddcli.job.inputs import format_of
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.sources.change_log import ChangeLog
-from ddcli.sources.input_format import format_of
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.driver.run import run
-from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.access import locate
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.directory import State
 from ddcli.store.state.document import RUNS
 from ddcli.store.state.manifest import read_newest

@@ -9,7 +9,8 @@ import pytest
 from ddcli.errors import UsageError
 from ddcli.spark import pipelines
 from ddcli.store.files import objects
-from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.files.access import locate, relative
+from ddcli.store.files.objects import ObjectPath
 
 STORES = pytest.mark.parametrize("bucket", ["s3", "gs", "az"], indirect=True)
 

@@ -7,7 +7,8 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.errors import InputError
 from ddcli.sources.change_log import read_log
-from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.files.access import locate, relative
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables import inventory, listing
 from ddcli.store.tables.inventory import ChangeRules, list_input
 

@@ -33,8 +33,8 @@ from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
+from ddcli.store.state.directory import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.shared_arrangements import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.verify import verify_state
 from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop

@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 
 from ddcli.store.batch.compaction import append, writer_of
+from ddcli.store.files.access import relative
 from ddcli.store.files.gate import Files
-from ddcli.store.files.objects import ObjectPath, relative
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest

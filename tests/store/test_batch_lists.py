@@ -12,12 +12,11 @@ from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.state import batch_lists, manifest
 from ddcli.store.state.batch_lists import LATELY, MOST, BatchList, BatchRegister, list_bytes
 from ddcli.store.state.branches import export_state
-from ddcli.store.state.directory import State
+from ddcli.store.state.directory import Hold, State, holding, write_hold
 from ddcli.store.state.document import ARRANGEMENT
 from ddcli.store.state.entries import ArrangementEntry, FileEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.register import SEGMENTS, Segment
-from ddcli.store.state.shared_arrangements import Hold, holding, write_hold
 from ddcli.store.state.upkeep import compact_state, reshard_state, verify
 from tests.crash.shop import Shop
 from tests.draws import many

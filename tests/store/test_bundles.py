@@ -21,7 +21,7 @@ from ddcli.store.batch.compaction import NewBatch
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.row_group_file import row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.files import access
+from ddcli.store.files.access import reading
 from ddcli.store.state import batch_lists
 from ddcli.store.state.batch_lists import Bundle, footprint, inside, worn
 from ddcli.store.state.branches import export_state
@@ -180,8 +180,7 @@ def test_a_run_opens_a_bundle_once_and_refuses_what_is_damaged_in_it(tmp_path, m
     path = tmp_path / "bundles/000000001.tar"
     data, opened = path.read_bytes(), []
     files = {name: file for name, _, file in batches_of(manifest)}
-    real = access.reading
-    monkeypatch.setattr(access, "reading", lambda path: opened.append(path) or real(path))
+    monkeypatch.setattr("ddcli.store.state.verify.reading", lambda path: opened.append(path) or reading(path))
     together = OpenBundles()
     for name, rows in {"a": 20, "b": 3000}.items():
         batch = StoredBatch(path, files[name], LAYOUT, Pool(SECRET), bundles=together)

@@ -10,7 +10,7 @@ from ddcli.store.mirrors.mirror import MARKS as CURSORS
 from ddcli.store.mirrors.mirror import MirrorCursor
 from ddcli.store.state.consumers import DOCUMENT as CONSUMERS
 from ddcli.store.state.consumers import Consumer
-from ddcli.store.state.shared_arrangements import HOLDS, Hold
+from ddcli.store.state.directory import HOLDS, Hold
 from ddcli.store.targets.mark import MARKS as COMMITS
 from ddcli.store.targets.mark import CommitRecord, FollowerCommits, TableFile
 

@@ -11,7 +11,8 @@ from ddcli import diff
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.pipeline_file import parse_spec
-from ddcli.store.parquet.footers import Footers, type_of
+from ddcli.store.log.schema import type_of
+from ddcli.store.parquet.footers import Footers
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import partition_of

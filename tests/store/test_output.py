@@ -15,7 +15,7 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
-from ddcli.store.files.objects import relative
+from ddcli.store.files.access import relative
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import CHUNK, file_name, frontier_name, output_bytes

@@ -18,7 +18,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, SnapshotsFormat, UpsertFormat
 from ddcli.store.log.reader import LogReader
-from ddcli.store.parquet import pages
+from ddcli.store.parquet import pages, row_groups
 from ddcli.store.tables import files
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.input_path import partition_of
@@ -50,7 +50,8 @@ VALUES = {
 
 @pytest.fixture(autouse=True)
 def any_size_is_large(monkeypatch):
-    monkeypatch.setattr(pages, "LARGE", 0)
+    for module in (pages, row_groups):
+        monkeypatch.setattr(module, "LARGE", 0)
     monkeypatch.setattr(pages, "BATCH", 64)
 
 

@@ -13,11 +13,10 @@ from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
 from ddcli.store.state.branches import export_state
-from ddcli.store.state.directory import State
+from ddcli.store.state.directory import Hold, State, holding, write_hold
 from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.register import LATELY, SEGMENTS, Register
-from ddcli.store.state.shared_arrangements import Hold, holding, write_hold
 from tests.crash.shop import Shop
 from tests.draws import many
 from tests.store.support import Faulty, names

@@ -11,7 +11,7 @@ from ddcli.compare.scenarios import scenarios
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
 from ddcli.spec.file import branch_file
-from ddcli.store.state.shared_arrangements import read_holds
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.upkeep import compact_state, verify
 from tests.draws import chance, many, some
 from tests.harness import contents

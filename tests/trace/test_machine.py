@@ -39,10 +39,10 @@ from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.contents import batch_directory
-from ddcli.store.state.directory import State
+from ddcli.store.state.directory import Hold, State, holding, read_claims, write_hold
 from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.manifest import Manifest, read_newest
-from ddcli.store.state.shared_arrangements import Hold, Shared, holding, mark_of, read_claims, write_hold
+from ddcli.store.state.shared_arrangements import Shared, mark_of
 from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.draws import many
 from tests.secret import SECRET

@@ -342,7 +342,8 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             whole = rows if not layout.hashed or (fresh is not None and pool is fresh.pool) else None
             yield NewBatch(row_group_file(rows, layout, pool), len(rows), lower, upper, since, merge.run, whole)
         return
-    writer, before, files = writer_of(layout, each), 0, 1
+    writer: Writer | None = None
+    before, files = 0, 1
     room = np.empty((0, layout.width), np.int64)
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = matrix
@@ -353,12 +354,13 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned, room=room)
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
+            if writer is None:
+                writer = writer_of(layout, each)
             append(writer, part, layout, pool)
             if files < count and before + writer.rows + len(part) // 2 >= total * files / count:
                 yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
-                before, files = before + writer.rows, files + 1
-                writer = writer_of(layout, each)
-    if writer.rows:
+                before, files, writer = before + writer.rows, files + 1, None
+    if writer is not None:
         yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 
 

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.page_index import Data, PageColumn
-    from ddcli.store.files.access import Bytes, PartialCopy
+    from ddcli.store.files.access import Bytes
     from ddcli.store.state.entries import ArrangementEntry, FileEntry
+    from ddcli.store.state.verify import PartialCopy
 
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
     Mapped = mmap.mmap | memoryview | bytes

@@ -4,10 +4,7 @@ The directory of a state or of an output is resolved once, when a person names i
 on a link in a path would be an intruder's. So a directory is opened part by part without following any, files
 are opened relative to it, and anything but a plain file (a link, a pipe, a device) is refused before it is opened: StateError.
 `fs` returns a path's operations in its own file system: on this machine, or in an object store, whose paths are used as they are.
-A sparse file stands in for an object whose parts were fetched.
-
-A table of another program may name plain files below its folder alone: who writes its log or metadata chooses these paths, and another one would bring
-rows of any file that you can read into outputs, or have requests with your credentials sent elsewhere. Imports no third-party library.
+`locate` returns the path for a text in a pipeline file or a manifest, and `relative` the text. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -15,16 +12,17 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import posixpath
 import re
 import stat
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
-from urllib.parse import unquote
 
-from ddcli.errors import EngineError, InputError, StateError
-from ddcli.store.files.objects import DirectoryEntry, ObjectPath, has_form
+from ddcli.errors import EngineError, InputError, StateError, UsageError
+from ddcli.store.files.buckets import SCHEMES
+from ddcli.store.files.objects import DirectoryEntry, ObjectPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -224,7 +222,7 @@ class Disk:
                     known = [
                         (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
                         for each in found
-                        if has_form(each.name, forms)
+                        if not forms or any(form.fullmatch(each.name) for form in forms)
                     ]
                 # By name: to compare paths takes ten times as long.
                 return [DirectoryEntry(self._path / name, directory, file) for name, directory, file in sorted(known)]
@@ -412,135 +410,39 @@ def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
         raise StateError("the file has another name elsewhere, too", place=str(path), hint=REMOVE)
 
 
-class MappedFile:
-    """The bytes of a file, which are all here (see `PartialCopy`). Raises OSError, and ValueError for an empty one."""
+def locate(base: Path, text: str) -> Path:
+    """Return the path for a text in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL.
 
-    def __init__(self, path: Path) -> None:
-        with reading(path) as file:
-            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    fetched = 0
-    """It takes no room of its own."""
-
-
-class PartialCopy:
-    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, with zeros in the parts that were not fetched.
-
-    It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
+    Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
     """
-
-    def __init__(self, path: Path, size: int) -> None:
-        import tempfile
-
-        self.path = path
-        with tempfile.TemporaryFile() as file:
-            file.truncate(size)
-            self.data = mmap.mmap(file.fileno(), size)
-        self._there = bytearray(-(-size // FETCHED))
-        """1 for each block that is here."""
-
-    @property
-    def fetched(self) -> int:
-        """Return the number of bytes that are here, rounded up to blocks."""
-        return FETCHED * self._there.count(1)
-
-    def has(self, start: int, end: int) -> bool:
-        """Return whether a range of bytes is here."""
-        return _ABSENT.search(self._there, start // FETCHED, -(-end // FETCHED)) is None
-
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Bring ranges of bytes [start, end) here, together; what is here already isn't requested again. The object may end before."""
-        missing: list[tuple[int, int]] = []
-        for start, end in sorted(ranges):
-            for found in _ABSENT.finditer(self._there, start // FETCHED, -(-end // FETCHED)):
-                first, last = found.span()
-                if missing and first - missing[-1][1] < NEIGHBOURS:
-                    first, last = missing[-1][0], max(last, missing.pop()[1])
-                missing.append((first, last))
-        waiting: list[tuple[int, int]] = []
-        for first, last in missing:
-            for at in range(first, last, TOGETHER):
-                part = at, min(at + TOGETHER, last)
-                if sum(end - start for start, end in (*waiting, part)) > TOGETHER:
-                    self._bring(waiting)
-                    waiting = []
-                waiting.append(part)
-        self._bring(waiting)
-
-    def _bring(self, blocks: Sequence[tuple[int, int]]) -> None:
-        """Request ranges of blocks, all at once."""
-        places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in blocks]
-        for (start, _), data in zip(places, fs(self.path).read_ranges(places), strict=True):
-            self.data[start : start + len(data)] = bytes(data)
-        for first, last in blocks:
-            self._there[first:last] = b"\1" * (last - first)
+    # The key has the class of the path, too: paths of a file system and of an object store may be equal.
+    return _located(type(base), base, text)
 
 
-FETCHED = 1 << 14
-"""Bytes of a block of an object, which is fetched as a whole."""
-NEIGHBOURS = 1 << 6
-"""Blocks between two ranges that are fetched with them: a megabyte takes as long as a request."""
-TOGETHER = 1 << 11
-"""Blocks that are requested together at most: 32 MB are in memory on their way."""
-_ABSENT = re.compile(rb"\0+")
+@lru_cache(maxsize=1 << 12)
+def _located(_kind: type[Path], base: Path, text: str) -> Path:
+    """Return the path that `locate` returns: a run asks for the same few paths again and again."""
+    path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
+    if not is_utf8(path):
+        raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")
+    if (
+        "://" in text or f"{text.partition('/')[0]}//" in SCHEMES
+    ):  # as `Path` writes it, `s3:/bucket`: refused, as it is no directory here
+        return ObjectPath.parse(text)
+    if isinstance(base, ObjectPath) and not text.startswith("/"):
+        return ObjectPath(posixpath.normpath(posixpath.join(base.inner, text)))
+    return Path(os.path.normpath(base / text if not isinstance(base, ObjectPath) else text))
 
 
-HINT = "`dd` reads and writes a table's files only below its own folder: copy the table, with its data files, to a folder of its own"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-"""Characters that readers of URLs leave out: `.<tab>.` would be two dots."""
+def is_utf8(path: str) -> bool:
+    """Return whether a path is UTF-8; Python has bytes of it that are not as lone surrogates."""
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
-def leads_out(name: str) -> bool:
-    r"""Return whether a path may lead out of the folder that it is relative to, for any reader of URLs or of paths.
-
-    >>> [leads_out(name) for name in ("data/a.parquet", "day=2024-01-01 10:00/a", "../a", "a/%2e%2e/b", "a\\..\\b", "/a", "file:a", "s3://a/b")]
-    [False, False, True, True, True, True, True, True]
-    """
-    while True:
-        if name.startswith(("/", "\\")) or _SCHEME.match(name) or _CONTROL.search(name):
-            return True
-        if ".." in re.split(r"[/\\]", name):
-            return True
-        decoded = unquote(name)
-        if decoded == name:
-            return False
-        name = decoded
-
-
-def check_names(names: Iterable[str], folder: str) -> None:
-    """Raise InputError for a path that leads out of a table's folder."""
-    for name in names:
-        if leads_out(name):
-            raise InputError(f"the table names a file outside of its folder: '{name}'", place=folder, hint=HINT)
-
-
-def below(location: str, folder: str) -> str:
-    """Return an absolute location relative to a table's folder. Raises InputError for one elsewhere.
-
-    >>> below("s3a://lake/shop/items/data/a.parquet", "s3://lake/shop/items")
-    'data/a.parquet'
-    """
-    found, start = _absolute(location), _absolute(folder).rstrip("/") + "/"
-    name = found.removeprefix(start)
-    if not found.startswith(start) or leads_out(name):
-        raise InputError(f"the table names a file outside of its folder: '{location}'", place=folder, hint=HINT)
-    return name
-
-
-def _absolute(location: str) -> str:
-    """Return a location in one spelling: without the scheme of files, and with one for object stores of S3."""
-    path = re.sub(r"^file:(//(?=/)|(?=/(?!/)))", "", location)
-    if _SCHEME.match(path):
-        return re.sub(r"^s3[an]:", "s3:", path)
-    return str(Path.cwd() / path) if not path.startswith("/") else path
-
-
-def check_plain(path: Path) -> None:
-    """Raise InputError for a path to something else than a file, such as a pipe, which would never end. Links are followed; nothing may be there."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return  # the reader of the file reports that
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError("the file of the table is not a plain file", place=str(path), hint="put a file in its place")
+def relative(path: Path, base: Path) -> str:
+    """Return the text from which `locate` finds a path again, also when both have moved together."""
+    if isinstance(path, ObjectPath) and isinstance(base, ObjectPath) and path.parts[1] == base.parts[1]:
+        return posixpath.relpath(path.inner, base.inner)
+    if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
+        return str(path)
+    return os.path.relpath(path, base)

@@ -16,7 +16,7 @@ import os
 import posixpath
 import stat
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -52,11 +52,6 @@ class DirectoryEntry(NamedTuple):
     file: bool
     tag: str | None = None
     """The entity tag of an object."""
-
-
-def has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
-    """Return whether a name has one of some forms, or any if there are none."""
-    return not forms or any(form.fullmatch(name) for form in forms)
 
 
 class ObjectPath(PosixPath):
@@ -144,7 +139,7 @@ class ObjectPath(PosixPath):
             return [
                 DirectoryEntry(path, True, True, tag)
                 for path, tag in sorted(self.tagged(), key=lambda found: found[0])
-                if has_form(path.name, forms)
+                if not forms or any(form.fullmatch(path.name) for form in forms)
             ]
         return []
 
@@ -471,41 +466,3 @@ class _Ranges(io.RawIOBase):
 def tag_of(entry: dict[str, Any]) -> str:
     """Return the tag that distinguishes an object's content from others, by its entry in the store's listing."""
     return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
-
-
-def locate(base: Path, text: str) -> Path:
-    """Return the path for a text in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL.
-
-    Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
-    """
-    # The key has the class of the path, too: paths of a file system and of an object store may be equal.
-    return _located(type(base), base, text)
-
-
-@lru_cache(maxsize=1 << 12)
-def _located(_kind: type[Path], base: Path, text: str) -> Path:
-    """Return the path that `locate` returns: a run asks for the same few paths again and again."""
-    path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
-    if not is_utf8(path):
-        raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")
-    if (
-        "://" in text or f"{text.partition('/')[0]}//" in SCHEMES
-    ):  # as `Path` writes it, `s3:/bucket`: refused, as it is no directory here
-        return ObjectPath.parse(text)
-    if isinstance(base, ObjectPath) and not text.startswith("/"):
-        return ObjectPath(posixpath.normpath(posixpath.join(base.inner, text)))
-    return Path(os.path.normpath(base / text if not isinstance(base, ObjectPath) else text))
-
-
-def is_utf8(path: str) -> bool:
-    """Return whether a path is UTF-8; Python has bytes of it that are not as lone surrogates."""
-    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
-
-
-def relative(path: Path, base: Path) -> str:
-    """Return the text from which `locate` finds a path again, also when both have moved together."""
-    if isinstance(path, ObjectPath) and isinstance(base, ObjectPath) and path.parts[1] == base.parts[1]:
-        return posixpath.relpath(path.inner, base.inner)
-    if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
-        return str(path)
-    return os.path.relpath(path, base)

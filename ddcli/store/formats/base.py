@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.store.parquet.footers import FormerNames
+    from ddcli.store.tables.input_path import FormerNames
     from ddcli.store.tables.kinds import Footer
 
 

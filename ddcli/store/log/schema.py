@@ -15,15 +15,17 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, suggestion
 from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.moments import iso
-from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
+from ddcli.expressions.types import ARRIVAL, Schema, Type, from_polars, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
-from ddcli.store.parquet.footers import name_of, type_of
+from ddcli.store.parquet.footers import Unfit, name_of
 from ddcli.store.tables.input_path import CSV, TEXTS, name_of_kind, named_by, partition_of
 from ddcli.store.tables.wider_types import widens, wider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.store.formats.base import Format
     from ddcli.store.tables.input_path import Partition
@@ -359,3 +361,10 @@ def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> 
         place=str(path),
         hint="write the column in that type, or declare another one for it under the input's `columns`",
     )
+
+
+def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
+    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
+    if isinstance(found, Unfit):
+        return None
+    return found if isinstance(found, Type) else from_polars(found, nullable=True)

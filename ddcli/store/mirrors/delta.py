@@ -21,7 +21,7 @@ import polars as pl
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.files.access import check_names, check_plain
+from ddcli.store.files.foreign import check_names, check_plain
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.cancellation import DIFF, remainder

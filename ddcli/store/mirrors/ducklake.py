@@ -22,8 +22,8 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type, from_polars
-from ddcli.store.files.access import below, check_plain, fs, reading
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import fs, locate, reading
+from ddcli.store.files.foreign import below, check_plain
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.ducklake_columns import (
     columns_at,

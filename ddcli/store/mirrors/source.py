@@ -16,10 +16,10 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.store.files.access import reading
 from ddcli.store.files.gate import checksum
+from ddcli.store.log.schema import type_of
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange, together
-from ddcli.store.parquet.footers import type_of
 from ddcli.store.scratch.buckets import partition
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from pyspark.sql import types
 from ddcli.errors import EngineError, InputError, first_line
 from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, locate
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
 from ddcli.store.files.gate import Files, checksum, temporary
-from ddcli.store.files.objects import locate
 from ddcli.store.log.writer import in_columns
 from ddcli.store.mirrors.cancellation import DIFF
 from ddcli.store.mirrors.mirror import MirrorCursor, UnknownChange, write_frames

@@ -20,11 +20,9 @@ from ddcli.expressions.types import (
     INTEGERS,
     MAX_PRECISION,
     NESTED,
-    PATTERN_HINT,
     Type,
     from_polars,
     is_field_name,
-    is_pattern,
 )
 from ddcli.store.files.changes import ARROW, ENCRYPTED, MAGIC, PARQUET_ENDINGS
 from ddcli.store.tables.compression import DAMAGED, Damage, unpacked
@@ -39,65 +37,25 @@ from ddcli.store.tables.input_path import (
     PARQUET,
     TEXTS,
     bare,
+    by_column,
     name_of_kind,
+    names_in_file,
     packing_of,
+    refuse_patterns,
     types_of_partitions,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.tables.input_path import Partition
-
-    FormerNames = Mapping[str, tuple[str, ...]]
-    """The other names of columns that files may have, by column."""
+    from ddcli.store.tables.input_path import FormerNames, Partition
 
 
 T = TypeVar("T")
-
-
-def names_in_file(path: Path, former: FormerNames, found: Collection[str]) -> dict[str, str]:
-    """Return a file's names of columns, of those that it has under another name. Raises InputError if it has a column under several.
-
-    >>> from pathlib import Path
-    >>> names_in_file(Path("a.csv"), {"area": ("Province_State", "Province/State")}, ["Province/State", "deaths"])
-    {'area': 'Province/State'}
-    """
-    names = {}
-    for column, others in former.items():
-        having = [name for name in (column, *others) if name in found]
-        if len(having) > 1:
-            raise InputError(
-                f"the file has several columns for '{column}': {', '.join(having)}",
-                place=str(path),
-                hint=f"remove all but one from the file, or take one out of the input's `columns: {{{column}: {{from: ...}}}}`",
-            )
-        if having and having[0] != column:
-            names[column] = having[0]
-    return names
-
-
-def in_file(names: Mapping[str, str], columns: Mapping[str, T]) -> dict[str, T]:
-    """Return a mapping of columns as one of the names that a file has for them.
-
-    >>> in_file({"area": "Province/State"}, {"area": "string", "deaths": "int64"})
-    {'Province/State': 'string', 'deaths': 'int64'}
-    """
-    return {names.get(column, column): value for column, value in columns.items()}
-
-
-def by_column(names: Mapping[str, str], found: Mapping[str, T]) -> dict[str, T]:
-    """Return a mapping of a file's names as one of columns.
-
-    >>> by_column({"area": "Province/State"}, {"Province/State": "string", "deaths": "int64"})
-    {'area': 'string', 'deaths': 'int64'}
-    """
-    columns = {name: column for column, name in names.items()}
-    return {columns.get(name, name): value for name, value in found.items()}
 
 
 PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
@@ -197,13 +155,6 @@ def _is_readable(column: Type) -> bool:
     """Return whether values of a type can be read from text: lists and structs from JSON."""
     inner = [column.inner] if column.inner is not None else [kind for _, kind in column.fields]
     return all(map(_is_readable, inner)) if inner else column.kind not in UNREADABLE
-
-
-def refuse_patterns(place: str, names: Iterable[str], declared: Schema | None = None) -> None:
-    """Refuse columns that polars would take for several, unless the declared columns leave them out."""
-    for name in names:
-        if is_pattern(name) and (declared is None or name in declared):
-            raise InputError(f"'{name}' can't be a column's name", place=place, hint=PATTERN_HINT)
 
 
 @dataclass
@@ -450,13 +401,6 @@ def _delimiter_around(name: str, header: str) -> str | None:
 def _in_yaml(word: str) -> str:
     """Return a name or a type as it is written in a pipeline file, in quotes where it needs them."""
     return word if re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) else json.dumps(word, ensure_ascii=False)
-
-
-def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
-    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
-    if isinstance(found, Unfit):
-        return None
-    return found if isinstance(found, Type) else from_polars(found, nullable=True)
 
 
 def name_of(found: pl.DataType | Type | Unfit) -> str:

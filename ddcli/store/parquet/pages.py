@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from ddcli.store.files.access import fs
-from ddcli.store.parquet.row_groups import GROUPS, MAGIC, changed, footer_of, tail_of
+from ddcli.store.parquet.row_groups import GROUPS, LARGE, MAGIC, changed, footer_of, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Place = tuple[Path, tuple[str, ...]]
 
 
-LARGE = 8 << 20
-"""Compressed bytes of a row group that are too many to fetch for some of its rows."""
 BATCH = 1 << 16
 """Rows that are decoded together."""
 BUFFER = 1 << 20
@@ -71,12 +69,7 @@ class PageReader:
         return self._known[path]
 
     def suits(self, path: Path, rows: int) -> bool:
-        """Return whether `rows` rows of a file should be read page by page: they are fewer than a large row group has."""
-        try:
-            if path.stat().st_size <= LARGE:
-                return False
-        except OSError:  # its reader reports why
-            return False
+        """Return whether `rows` rows of a file that `is_large` should be read page by page: they are fewer than a large row group has."""
         groups = self.groups(path)
         return groups.size > LARGE and rows < groups.rows
 

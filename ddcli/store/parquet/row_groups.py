@@ -309,6 +309,18 @@ def footer_in(data: bytes | memoryview) -> bytes:
     return footer_of(len(view), lambda start, end: bytes(view[start:end]))
 
 
+LARGE = 8 << 20
+"""Compressed bytes of a row group that are too many to fetch for some of its rows."""
+
+
+def is_large(path: Path) -> bool:
+    """Return whether a file is so large that a row group of it may be, and may better be read in parts."""
+    try:
+        return path.stat().st_size > LARGE
+    except OSError:  # its reader reports why
+        return False
+
+
 def row_count(path: Path, without: str = "") -> int | None:
     """Return the number of rows by a file's footer; None where it is large or far, can't be read, or may name a column `without`: others read it then."""
     if not fs(path).is_local:

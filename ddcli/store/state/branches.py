@@ -19,20 +19,18 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, StateError, UsageError, suggestion
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.files.gate import Files, one_by_one, temporary
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import locate, relative
 from ddcli.store.state.batch_lists import alone
 from ddcli.store.state.contents import batch_directory, batch_path, batches_of, ledger_files, ledger_path
-from ddcli.store.state.directory import State, new_identity
+from ddcli.store.state.directory import BRANCH as BRANCH_HOLD
+from ddcli.store.state.directory import Hold, State, find_hold, holding, new_identity, release, write_hold
 from ddcli.store.state.document import BRANCH, BRANCHES
 from ddcli.store.state.entries import Size, log_identity
 from ddcli.store.state.manifest import RESTORE, Manifest, branch_of, manifest_path, read_manifest, read_newest
 from ddcli.store.state.outputs import Owner, check_outputs, output_paths, read_owned, relative_file, write_progress
 from ddcli.store.state.removal import find_removal, remove
-from ddcli.store.state.shared_arrangements import BRANCH as BRANCH_HOLD
-from ddcli.store.state.shared_arrangements import Hold, find_hold, holding, release, write_hold
 from ddcli.store.state.upkeep import manifest_of
 from ddcli.store.state.verify import read_checked
 

@@ -23,8 +23,8 @@ from ddcli.errors import LockedError, UsageError
 from ddcli.store.files.access import fs
 from ddcli.store.files.lock import locked
 from ddcli.store.log.joint_files import NAME
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.document import CONSUMER, LOG, Document, named
-from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
+    from ddcli.store.state.directory import Hold
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.shared_arrangements import Hold
 
 
 CONSUMERS = "consumers"

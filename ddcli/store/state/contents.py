@@ -6,11 +6,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
-from ddcli.store.files.access import fs, read_bytes
+from ddcli.store.files.access import fs, locate, read_bytes
 from ddcli.store.files.gate import TEMPORARY, one_by_one, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import is_signed
-from ddcli.store.files.objects import locate
 from ddcli.store.state.batch_lists import BUNDLES, listed
 from ddcli.store.state.document import (
     ARRANGEMENT,

@@ -26,10 +26,9 @@ from ddcli.engine.times import BEYOND, LEAST
 from ddcli.errors import DdError, InputError, StateError, UsageError
 from ddcli.expressions.types import RowOrder, parse_order
 from ddcli.screen import near, shell
-from ddcli.store.files.access import fs, open_directory, read_given, real, unreadable
+from ddcli.store.files.access import fs, locate, open_directory, read_given, real, relative, unreadable
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.lock import OF_OUTPUT
-from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_files import footer_checksum
 from ddcli.store.state.document import PROGRESS, WAITING_FOLDER, path_of
 from ddcli.store.state.register import keys_of, pick

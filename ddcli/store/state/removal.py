@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, locate, real
 from ddcli.store.files.gate import Files, one_by_one
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
-from ddcli.store.files.objects import locate
 from ddcli.store.state.batch_lists import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS, read_consumers
 from ddcli.store.state.contents import LEDGER, LOGS, SPILL, TABLES_OUT, ours
+from ddcli.store.state.directory import read_holds
 from ddcli.store.state.document import (
     ARRANGEMENT,
     BATCH,
@@ -53,7 +53,6 @@ from ddcli.store.state.document import (
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.outputs import output_files, read_owned
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.shared_arrangements import read_holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
-from ddcli.store.files.access import fs, real
+from ddcli.store.files.access import fs, real, relative
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
-from ddcli.store.files.objects import relative
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.state.batch_lists import BUNDLES, END, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (

@@ -17,11 +17,10 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
 from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
-from ddcli.store.state.directory import State
+from ddcli.store.state.directory import State, find_hold, read_claims, read_holds, release
 from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import BUSY, Manifest, read_newest
 from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
-from ddcli.store.state.shared_arrangements import find_hold, read_claims, read_holds, release
 from ddcli.store.state.verify import verify_state
 from ddcli.store.texts import format_frontier
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
     from ddcli.store.files.lock import IfLocked
+    from ddcli.store.state.directory import Hold
     from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
-    from ddcli.store.state.shared_arrangements import Hold
     from ddcli.store.state.transaction import Transaction
 
 

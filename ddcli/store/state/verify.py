@@ -1,8 +1,12 @@
-"""The verification of a state's files against its manifest: sizes when one is opened, checksums when one is read whole."""
+"""The verification of a state's files against its manifest: sizes when one is opened, checksums when one is read whole.
+
+A local bundle is mapped; a sparse file stands in for an object whose parts were fetched.
+"""
 
 from __future__ import annotations
 
 import mmap
+import re
 import threading
 from collections import defaultdict
 from dataclasses import field
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, StateError
-from ddcli.store.files.access import MappedFile, PartialCopy, fs, read_bytes, reading
+from ddcli.store.files.access import fs, read_bytes, reading
 from ddcli.store.files.gate import PENDING, checksum, one_by_one
 from ddcli.store.state.batch_lists import members
 from ddcli.store.state.contents import state_files, unpublished
@@ -74,6 +78,79 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
     if len(data) != entry.size or checksum(data) != entry.checksum:
         raise damaged(path)
     return data
+
+
+class MappedFile:
+    """The bytes of a file, which are all here (see `PartialCopy`). Raises OSError, and ValueError for an empty one."""
+
+    def __init__(self, path: Path) -> None:
+        with reading(path) as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    fetched = 0
+    """It takes no room of its own."""
+
+
+class PartialCopy:
+    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, with zeros in the parts that were not fetched.
+
+    It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        import tempfile
+
+        self.path = path
+        with tempfile.TemporaryFile() as file:
+            file.truncate(size)
+            self.data = mmap.mmap(file.fileno(), size)
+        self._there = bytearray(-(-size // FETCHED))
+        """1 for each block that is here."""
+
+    @property
+    def fetched(self) -> int:
+        """Return the number of bytes that are here, rounded up to blocks."""
+        return FETCHED * self._there.count(1)
+
+    def has(self, start: int, end: int) -> bool:
+        """Return whether a range of bytes is here."""
+        return _ABSENT.search(self._there, start // FETCHED, -(-end // FETCHED)) is None
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Bring ranges of bytes [start, end) here, together; what is here already isn't requested again. The object may end before."""
+        missing: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            for found in _ABSENT.finditer(self._there, start // FETCHED, -(-end // FETCHED)):
+                first, last = found.span()
+                if missing and first - missing[-1][1] < NEIGHBOURS:
+                    first, last = missing[-1][0], max(last, missing.pop()[1])
+                missing.append((first, last))
+        waiting: list[tuple[int, int]] = []
+        for first, last in missing:
+            for at in range(first, last, TOGETHER):
+                part = at, min(at + TOGETHER, last)
+                if sum(end - start for start, end in (*waiting, part)) > TOGETHER:
+                    self._bring(waiting)
+                    waiting = []
+                waiting.append(part)
+        self._bring(waiting)
+
+    def _bring(self, blocks: Sequence[tuple[int, int]]) -> None:
+        """Request ranges of blocks, all at once."""
+        places = [(first * FETCHED, min(last * FETCHED, len(self.data))) for first, last in blocks]
+        for (start, _), data in zip(places, fs(self.path).read_ranges(places), strict=True):
+            self.data[start : start + len(data)] = bytes(data)
+        for first, last in blocks:
+            self._there[first:last] = b"\1" * (last - first)
+
+
+FETCHED = 1 << 14
+"""Bytes of a block of an object, which is fetched as a whole."""
+NEIGHBOURS = 1 << 6
+"""Blocks between two ranges that are fetched with them: a megabyte takes as long as a request."""
+TOGETHER = 1 << 11
+"""Blocks that are requested together at most: 32 MB are in memory on their way."""
+_ABSENT = re.compile(rb"\0+")
 
 
 @dataclass

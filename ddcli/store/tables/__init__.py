@@ -8,7 +8,7 @@
 * files: the rows of tables; an error names file and row
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
 * inventory: the files of an input now, compared with those taken in, by size and time, else by fingerprint
-* input_path: the files that the path of an input names
+* input_path: the files that the path of an input names; the names that columns have in a file
 * json_kind: NDJSON and JSON as a kind of files; values in the encodings of Kafka Connect and Debezium
 * json_values: JSON whose objects are not one for each line
 * kinds: kinds of files, and the errors of files that are not whole; Parquet and Arrow IPC; values of Parquet and Arrow IPC that polars would alter

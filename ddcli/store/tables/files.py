@@ -16,41 +16,35 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
-from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
-from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL, FLOATS, INTEGERS
-from ddcli.privacy import preview, unnamed
-from ddcli.store.parquet.footers import (
-    TEXT,
-    by_column,
-    in_file,
-    names_in_file,
-    refuse_patterns,
-    renamed_hint,
-)
+from ddcli.store.parquet.footers import TEXT, renamed_hint
 from ddcli.store.parquet.pages import PageReader
-from ddcli.store.parquet.row_groups import row_count
+from ddcli.store.parquet.row_groups import is_large, row_count
 from ddcli.store.tables.endings import TABLES, kind_of
 from ddcli.store.tables.input_path import (
     NDJSON,
     PARQUET,
     Partition,
     bare,
+    by_column,
+    in_file,
     name_of_kind,
+    names_in_file,
     packing_of,
+    refuse_patterns,
     types_of_partitions,
 )
 from ddcli.store.tables.json_values import numbered_lines
 from ddcli.store.tables.kinds import READ_ERRORS, damaged, refused, unreadable
-from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
+from ddcli.store.tables.wider_types import first_misfit, widen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.parquet.footers import FormerNames
+    from ddcli.store.tables.input_path import FormerNames
     from ddcli.store.tables.kinds import Footer, Kind
 
 WHOLLY = frozenset({*INTEGERS, *FLOATS, "bool", "string", "binary"})
@@ -58,14 +52,8 @@ WHOLLY = frozenset({*INTEGERS, *FLOATS, "bool", "string", "binary"})
 TOGETHER = 64
 MANY = 1 << 20
 """Rows of a row group that are not held at once where they are only looked through."""
-COMPACT = re.compile(r"[0-9]{8}")
 FAILING = "\0failing in "
 NUMBER = "\0number of the row"
-PATH_FORMS = {
-    "date": "a date is written 2024-01-31 or 20240131, in the name of a CSV file also as `csv: {date_format: ...}` states; ",
-    "datetime": "a timestamp is written 2024-01-31 06:30, in the name of a CSV file also as `csv: {timestamp_format: ...}` states; ",
-}
-"""The forms of values in paths, for hints, by kind."""
 DOT, IS_NULL = ".", " is null"
 
 
@@ -122,7 +110,8 @@ class Tables:
         found = by_column(self._names_in(path), found)
         refuse_patterns(str(path), found, self.declared)
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
-        fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
+        structs = [(name, dtype) for name, dtype in found.items() if self.nested and isinstance(dtype, pl.Struct)]
+        fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, struct in structs for inner in struct.fields}
         return found | fields | beside
 
     def check(self, path: Path, columns: Footer) -> None:
@@ -413,7 +402,7 @@ class Tables:
     def _slice(self, path: Path, names: Sequence[str], rows: tuple[int, int]) -> pl.LazyFrame:
         """Return some rows of a file; large row groups of Parquet are not read whole."""
         kind = self.kind(path)
-        if kind.name == PARQUET and self._pages.suits(path, rows[1]):
+        if kind.name == PARQUET and is_large(path) and self._pages.suits(path, rows[1]):
             found = kind.footer(path)
             used = {part for name in names for part in (name, name.partition(DOT)[0], name.removesuffix(IS_NULL))}
             own = {name: dtype for name, dtype in found.items() if name in used}
@@ -454,21 +443,11 @@ class Tables:
         wanted = self.partitioned[name]
         if name == ARRIVAL:
             return pl.lit(int(text or 0), pl.Int64).cast(wanted.to_polars()).alias(name)
-        if wanted.kind == "string":
-            return pl.lit(text, pl.String).alias(name)
-        if wanted.kind == "date" and text is not None and COMPACT.fullmatch(text):
-            text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
-        if text is None:
-            return pl.lit(None, wanted.to_polars()).alias(name)
-        value = pl.lit(None) if wanted.depth else Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
-        cut = more_digits(wanted, rounds=self.rounds)
-        if pl.select(value).item() is None or (cut and re.search(cut, text)):
-            raise InputError(
-                f"the path has {name}={text}, which is no {wanted.required()}",
-                place=str(path),
-                hint=f"{PATH_FORMS.get(wanted.kind, '')}declare another type for it under the input's `columns`, or move the file",
-            )
-        return value.cast(wanted.to_polars()).alias(name)
+        if text is None or wanted.kind == "string":
+            return pl.lit(text, wanted.to_polars()).alias(name)
+        from ddcli.store.tables.text_kind import value_in_path
+
+        return value_in_path(path, name, text, wanted, rounds=self.rounds).alias(name)
 
     def _collected(
         self, paths: Sequence[Path], columns: Sequence[str], scan: pl.LazyFrame, engine: str = "auto"
@@ -496,30 +475,14 @@ class Tables:
                     self.collect([path], columns)
             name, row = flag.removeprefix(FAILING), (rows[0] if rows else 0) + (frame[flag].arg_max() or 0)
             value = self._collected(paths, columns, self._text(paths, name).slice(row, 1)).item()
-            assert self.declared is not None
-            kind = self.declared[name].required()
             from ddcli.store.tables.text_kind import TextKind
 
-            read_by = self.kind(paths[0])
-            assert isinstance(read_by, TextKind)
-            # Where the fields of a line have another order, the text may be a hidden column's.
-            shown = unnamed(preview(name, value))
-            if read_by.has_more_digits(self._names_in(paths[0]).get(name, name), value):
-                problem = f"{shown!r} in column '{name}' has more digits than {kind}"
-                hint = "declare the column with more digits under the input's `columns`"
-                hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
-            else:
-                problem = f"{shown!r} in column '{name}' can't be read as {kind}"
-                hint = f"{self.dialect.hint(kind, value)}correct the file, or declare another type under the input's `columns`"
+            kind = self.kind(paths[0])
+            assert isinstance(kind, TextKind)
+            problem, hint = kind.misfit(name, self._names_in(paths[0]).get(name, name), value, self.dialect)
             hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags) if flags else frame
-
-
-def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:
-    for name, dtype in found.items():
-        if isinstance(dtype, pl.Struct):
-            yield from ((name, inner) for inner in dtype.fields)
 
 
 def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:

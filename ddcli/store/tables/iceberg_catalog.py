@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.typedef import EMPTY_DICT
 
 from ddcli.errors import InputError
-from ddcli.store.files.access import HINT, below, check_plain
+from ddcli.store.files.foreign import HINT, below, check_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store; and the columns, the kind and the packing that their names state.
+"""The files that the path of an input names: the files of a directory, of a glob, or one, here or in an object store; and the columns, the kind and the packing that their names state; and the names that columns have in a file.
 
 The rules are our own: other readers disagree on hidden and temporary names. Columns of paths are Hive partitions, which are directories named `year=2024`, and parts of files' names,
 `people-{day}.csv`. Imports no third-party library.
@@ -13,21 +13,26 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError
-from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, Type
-from ddcli.store.files.access import fs
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, PATTERN_HINT, Type, is_pattern
+from ddcli.store.files.access import fs, locate
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.objects import ObjectPath, locate, tag_of
+from ddcli.store.files.objects import ObjectPath, tag_of
 from ddcli.store.state.entries import InputFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
+
+    FormerNames = Mapping[str, tuple[str, ...]]
+    """The other names of columns that files may have, by column."""
+
+T = TypeVar("T")
 
 
 DELTA, ICEBERG, HUDI = "Delta Lake", "Iceberg", "Hudi"
@@ -426,3 +431,50 @@ def _guess(values: set[str | None], *, may_be_date: bool) -> str:
         if all(text is None or form.fullmatch(text) for text in values):
             return kind
     return "string"
+
+
+def names_in_file(path: Path, former: FormerNames, found: Collection[str]) -> dict[str, str]:
+    """Return a file's names of columns, of those that it has under another name. Raises InputError if it has a column under several.
+
+    >>> from pathlib import Path
+    >>> names_in_file(Path("a.csv"), {"area": ("Province_State", "Province/State")}, ["Province/State", "deaths"])
+    {'area': 'Province/State'}
+    """
+    names = {}
+    for column, others in former.items():
+        having = [name for name in (column, *others) if name in found]
+        if len(having) > 1:
+            raise InputError(
+                f"the file has several columns for '{column}': {', '.join(having)}",
+                place=str(path),
+                hint=f"remove all but one from the file, or take one out of the input's `columns: {{{column}: {{from: ...}}}}`",
+            )
+        if having and having[0] != column:
+            names[column] = having[0]
+    return names
+
+
+def in_file(names: Mapping[str, str], columns: Mapping[str, T]) -> dict[str, T]:
+    """Return a mapping of columns as one of the names that a file has for them.
+
+    >>> in_file({"area": "Province/State"}, {"area": "string", "deaths": "int64"})
+    {'Province/State': 'string', 'deaths': 'int64'}
+    """
+    return {names.get(column, column): value for column, value in columns.items()}
+
+
+def by_column(names: Mapping[str, str], found: Mapping[str, T]) -> dict[str, T]:
+    """Return a mapping of a file's names as one of columns.
+
+    >>> by_column({"area": "Province/State"}, {"Province/State": "string", "deaths": "int64"})
+    {'area': 'string', 'deaths': 'int64'}
+    """
+    columns = {name: column for column, name in names.items()}
+    return {columns.get(name, name): value for name, value in found.items()}
+
+
+def refuse_patterns(place: str, names: Iterable[str], declared: Schema | None = None) -> None:
+    """Refuse columns that polars would take for several, unless the declared columns leave them out."""
+    for name in names:
+        if is_pattern(name) and (declared is None or name in declared):
+            raise InputError(f"'{name}' can't be a column's name", place=place, hint=PATTERN_HINT)

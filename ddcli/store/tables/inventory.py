@@ -13,9 +13,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.errors import InputError
-from ddcli.store.files.access import fs
+from ddcli.store.files.access import fs, is_utf8, locate
 from ddcli.store.files.gate import one_by_one
-from ddcli.store.files.objects import ObjectPath, is_utf8, locate
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.manifest import split_path
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables

@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING
 from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.files.access import fs, naming
-from ddcli.store.files.objects import ObjectPath, locate, tag_of
+from ddcli.store.files.access import fs, locate, naming
+from ddcli.store.files.objects import ObjectPath, tag_of
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.manifest import split_path
 

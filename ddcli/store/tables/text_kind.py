@@ -22,7 +22,8 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.json_text import Members, NoJsonError, as_text, is_array, read_json
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import iso
-from ddcli.expressions.tree import Cast, Column
+from ddcli.expressions.tree import Cast, Column, Literal
+from ddcli.privacy import preview, unnamed
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.compression import DAMAGED, UTF_8, WIDE, Damage, packed, unpacked
@@ -53,6 +54,29 @@ if TYPE_CHECKING:
     from ddcli.store.tables.kinds import Footer
 
     ValueCast = Callable[[pl.Series, Type], pl.Series]
+
+
+COMPACT = re.compile(r"[0-9]{8}")
+PATH_FORMS = {
+    "date": "a date is written 2024-01-31 or 20240131, in the name of a CSV file also as `csv: {date_format: ...}` states; ",
+    "datetime": "a timestamp is written 2024-01-31 06:30, in the name of a CSV file also as `csv: {timestamp_format: ...}` states; ",
+}
+"""The forms of values in paths, for hints, by kind."""
+
+
+def value_in_path(path: Path, name: str, text: str, wanted: Type, *, rounds: bool) -> pl.Expr:
+    """Return the value of a text in a file's path. Raises InputError for a text that is none of its column's type."""
+    if wanted.kind == "date" and COMPACT.fullmatch(text):
+        text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
+    value = pl.lit(None) if wanted.depth else Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
+    cut = more_digits(wanted, rounds=rounds)
+    if pl.select(value).item() is None or (cut and re.search(cut, text)):
+        raise InputError(
+            f"the path has {name}={text}, which is no {wanted.required()}",
+            place=str(path),
+            hint=f"{PATH_FORMS.get(wanted.kind, '')}declare another type for it under the input's `columns`, or move the file",
+        )
+    return value.cast(wanted.to_polars())
 
 
 WRONG = object()
@@ -196,7 +220,19 @@ class TextKind(Kind):
         text = WRITTEN + name if name in self._written else name
         return pl.col(text) if kind.depth else exact_cast(text, kind, rounds=self.rounds)
 
-    def has_more_digits(self, name: str, value: str) -> bool:
+    def misfit(self, column: str, name: str, value: str, dialect: Dialect) -> tuple[str, str]:
+        """Return problem and hint of a text in a column that is no value of its type; `name` is the column's in the file."""
+        kind = self.declared[name].required()
+        # Where the fields of a line have another order, the text may be a hidden column's.
+        shown = unnamed(preview(column, value))
+        if self._has_more_digits(name, value):
+            hint = "declare the column with more digits under the input's `columns`"
+            hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
+            return f"{shown!r} in column '{column}' has more digits than {kind}", hint
+        hint = f"{dialect.hint(kind, value)}correct the file, or declare another type under the input's `columns`"
+        return f"{shown!r} in column '{column}' can't be read as {kind}", hint
+
+    def _has_more_digits(self, name: str, value: str) -> bool:
         """Return whether a text that is none of its column's type is one but for its digits."""
         kind = self.declared[name]
         if kind.kind not in ("decimal", "datetime"):

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError, StateError, first_line
-from ddcli.store.files.access import check_names, fs
+from ddcli.store.files.access import fs
+from ddcli.store.files.foreign import check_names
 from ddcli.store.files.gate import temporary
 from ddcli.store.log.writer import parquet_bytes
 from ddcli.store.mirrors.delta import check_log, open_delta, read_names

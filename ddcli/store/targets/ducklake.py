@@ -19,7 +19,7 @@ import polars as pl
 
 from ddcli.errors import EngineError, InputError, StateError
 from ddcli.expressions.tree import delimited
-from ddcli.store.files.objects import locate
+from ddcli.store.files.access import locate
 from ddcli.store.mirrors.ducklake import checked_facts, find_table, named, open_catalogue, within
 from ddcli.store.mirrors.ducklake_columns import KINDS
 from ddcli.store.mirrors.server_databases import place_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import DdError, EngineError, StateError, first_line
-from ddcli.store.files.access import below
+from ddcli.store.files.foreign import below
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.mark import CommitKey, other_columns, overtaken, strange
 from ddcli.version import check_package
