@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.errors import EngineError, UsageError
 from ddcli.screen import json_text, near, say
 from ddcli.version import __version__, install_command, package_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
@@ -149,7 +152,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
         "java": _java(),
         "state": _disk(pipeline),
     }
-    return facts | {"problems": _problems(facts)}
+    return facts | {"problems": [{"problem": problem, "hint": hint} for problem, hint in _problems(facts)]}
 
 
 def _kernels() -> dict[str, Any]:
@@ -196,36 +199,26 @@ def _disk(pipeline: Path | None) -> dict[str, Any] | None:
     return {"path": str(path), "writable": os.access(above, os.W_OK), "free": usage.free, "total": usage.total}
 
 
-def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the problems that keep pipelines from running, each with its remedy."""
+def _problems(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the problems that keep pipelines from running, each with its remedy."""
     from ddcli.job.summary import size_of
 
     kernels, machine, state = facts["kernels"], facts["machine"], facts["state"]
-    found = [
-        (f"the package {name} is missing", install_command()) for name in NEEDED if facts["packages"][name] is None
-    ]
-    if kernels is not None and kernels["compiled"] < kernels["of"] and facts["packages"]["numba"] is None:
-        found.append(
-            (
-                "there are no compiled kernels for this processor, nor numba, which compiles them",
-                install_command(EXTRAS["numba"]),
-            )
-        )
-    elif kernels is not None and not kernels["writable"] and kernels["compiled"] < kernels["of"]:
-        found.append(
-            (f"compiled kernels can't be kept in {kernels['directory']}", "name a folder with DDCLI_CACHE_DIR")
-        )
+    for name in NEEDED:
+        if facts["packages"][name] is None:
+            yield f"the package {name} is missing", install_command()
+    if kernels is not None and kernels["compiled"] < kernels["of"]:
+        if facts["packages"]["numba"] is None:
+            problem = "there are no compiled kernels for this processor, nor numba, which compiles them"
+            yield problem, install_command(EXTRAS["numba"])
+        elif not kernels["writable"]:
+            yield f"compiled kernels can't be kept in {kernels['directory']}", "name a folder with DDCLI_CACHE_DIR"
     if machine["default_memory"] < LEAST_MEMORY:
-        found.append(
-            (f"there are {size_of(machine['memory'])} of memory", f"a run needs {size_of(LEAST_MEMORY)} at least")
-        )
+        yield f"there are {size_of(machine['memory'])} of memory", f"a run needs {size_of(LEAST_MEMORY)} at least"
     if state is not None and not state["writable"]:
-        found.append((f"{state['path']} can't be written to", "give the state another directory: `state` in the file"))
+        yield f"{state['path']} can't be written to", "give the state another directory: `state` in the file"
     if state is not None and state["free"] < LEAST_DISK:
-        found.append(
-            (f"{size_of(state['free'])} are free at {state['path']}", "make room on the disk, or move the state")
-        )
-    return [{"problem": problem, "hint": hint} for problem, hint in found]
+        yield f"{size_of(state['free'])} are free at {state['path']}", "make room on the disk, or move the state"
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -207,8 +207,6 @@ def _import(
     importing: Callable[[Path, Path], ImportedProject], project: Path, target: Path, *, force: bool, output: str
 ) -> None:
     """Write the pipeline file that a project becomes, and report the parts that are left out."""
-    from dataclasses import asdict
-
     if target.exists() and not force:
         raise UsageError("this file exists already", place=str(target), hint="--force replaces it")
     found = importing(project, target)
@@ -218,13 +216,9 @@ def _import(
     except OSError as error:
         raise UsageError(f"can't write there: {error.strerror}", place=str(target)) from None
     if output == "json":
-        left = []
-        for each in found.left_out:
-            place = (
-                asdict(each.span) if each.span else {"file": each.place, "line": None, "column": None, "length": None}
-            )
-            place.pop("source", None)
-            left.append(place | {"problem": each.problem, "hint": each.hint})
+        from ddcli.commands.check import facts_of
+
+        left = [facts_of(each) for each in found.left_out]
         report = {"pipeline": str(target), "inputs": found.inputs, "models": found.models, "tests": found.tests}
         say(json_text(report | {"notes": found.notes, "left_out": left}))
     else:

@@ -33,7 +33,7 @@ from ddcli.store.tables.listing import Listing
 from ddcli.version import PRODUCTS, check_package
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from ddcli.errors import BudgetError
@@ -101,7 +101,7 @@ class Checked:
             for name, found in self.inputs.items()
         }
         outputs = {name: _texts(schema) for name, schema in self.outputs.items()}
-        errors = [_values(error) for error in self.errors]
+        errors = [facts_of(error) | {"code": error.exit_code} for error in self.errors]
         return {
             "file": self.file,
             "name": self.name,
@@ -125,11 +125,12 @@ def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(kind) for name, kind in schema.items()}
 
 
-def _values(error: DdError) -> dict[str, Any]:
+def facts_of(error: DdError) -> dict[str, Any]:
+    """Return an error as JSON has it: its place, problem and hint."""
     place = {"file": error.place, "line": None, "column": None, "length": None}
     if error.span is not None:
         place = {name: value for name, value in asdict(error.span).items() if name in place}
-    return place | {"problem": error.problem, "hint": error.hint, "code": error.exit_code}
+    return place | {"problem": error.problem, "hint": error.hint}
 
 
 def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
@@ -176,9 +177,8 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
 
 
-def _missing_for_tables(spec: Spec, base: Path) -> list[DdError]:
-    """Return an error for each table among the outputs that lacks a package or DuckLake's catalogue here: the run would commit, and then fail."""
-    errors: list[DdError] = []
+def _missing_for_tables(spec: Spec, base: Path) -> Iterator[DdError]:
+    """Yield an error for each table among the outputs that lacks a package or DuckLake's catalogue here: the run would commit, and then fail."""
     for name, output in spec.outputs.items():
         if (target := output.target) is None:
             continue
@@ -192,18 +192,16 @@ def _missing_for_tables(spec: Spec, base: Path) -> list[DdError]:
                 from ddcli.store.targets.ducklake import made_by_duckdb
 
                 problem = f"outputs.{name}.ducklake: there is no such database"
-                errors.append(InputError(problem, span=target.place.span, hint=made_by_duckdb(place)))
+                yield InputError(problem, span=target.place.span, hint=made_by_duckdb(place))
         except UsageError as error:
             problem = f"outputs.{name}.{target.kind}: {error.problem}"
-            errors.append(UsageError(problem, span=target.place.span, hint=error.hint))
-    return errors
+            yield UsageError(problem, span=target.place.span, hint=error.hint)
 
 
 def _unfit_beginnings(
     spec: Spec, base: Path, outputs: Mapping[str, Schema], bound: BoundPipeline | None
-) -> list[DdError]:
-    """Return an error for each file from which a history can't begin; one in an object store is not asked for."""
-    errors: list[DdError] = []
+) -> Iterator[DdError]:
+    """Yield an error for each file from which a history can't begin; one in an object store is not asked for."""
     for name, schema in outputs.items():
         target = spec.outputs[name].target
         if bound is None or target is None or target.begin is None:
@@ -217,8 +215,7 @@ def _unfit_beginnings(
         except EngineError as error:
             problem = f"outputs.{name}.begin: {near(str(path))}: {error.problem}"
             wrong = UsageError if path.exists() else InputError  # one that is not there yet can be put there
-            errors.append(wrong(problem, span=target.begin.span, hint=error.hint))
-    return errors
+            yield wrong(problem, span=target.begin.span, hint=error.hint)
 
 
 def _is_in_a_database(name: str, properties: Mapping[str, str]) -> bool:
