@@ -25,7 +25,7 @@ from ddcli.api.functions import (
 )
 from ddcli.api.traces import Probe, TraceHandle
 from ddcli.errors import UsageError, placing
-from ddcli.expressions.moments import in_zone
+from ddcli.expressions.types import in_zone
 from ddcli.plan import logical
 from ddcli.plan.operators.table import applied
 from ddcli.plan.relation import Operands

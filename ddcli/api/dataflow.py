@@ -28,8 +28,8 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import Imported, UnitedImport
 from ddcli.errors import EngineError, UsageError
-from ddcli.expressions.moments import UTC, in_zone, is_zone, localized
-from ddcli.expressions.types import POOLED
+from ddcli.expressions.moments import is_zone
+from ddcli.expressions.types import POOLED, UTC, in_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.generations import Generation
 from ddcli.plan.node import Graph

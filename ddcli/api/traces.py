@@ -16,8 +16,8 @@ from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
-from ddcli.expressions.moments import in_zone
 from ddcli.expressions.tree import FilterStep, PythonStep, Step
+from ddcli.expressions.types import in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

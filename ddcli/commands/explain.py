@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.check import bound_pipeline
 from ddcli.dataclass import dataclass
-from ddcli.expressions.moments import in_zone
 from ddcli.expressions.tree import quoted, to_be_read
-from ddcli.expressions.types import renamed
+from ddcli.expressions.types import in_zone, renamed
 from ddcli.job.paths import at_branch, state_at, state_of
 from ddcli.job.summary import read_runs
 from ddcli.job.verdict import verdicts_of

@@ -21,9 +21,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ddcli.commands.check import check_text
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
-from ddcli.expressions.moments import UTC
 from ddcli.expressions.syntax_tree import is_own
 from ddcli.expressions.tree import delimited
+from ddcli.expressions.types import UTC
 from ddcli.screen import visible
 
 if TYPE_CHECKING:

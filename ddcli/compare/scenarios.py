@@ -19,10 +19,9 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.run import dry_run
 from ddcli.errors import SpecError, SpecErrors, Text, UsageError, suggestion
 from ddcli.expressions.coerce import Mismatch, adapts, convert
-from ddcli.expressions.moments import in_zone
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.tree import Literal
-from ddcli.expressions.types import ARRIVAL, ColumnScope
+from ddcli.expressions.types import ARRIVAL, ColumnScope, in_zone
 from ddcli.job.request import read_request, refuse_code
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import read_text

@@ -12,8 +12,7 @@ from ddcli.driver.run import open_state, say_committed
 from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import DdError, Span, SpecError, StateError, Text, UnknownColumn, UsageError, suggestion
-from ddcli.expressions.moments import in_zone
-from ddcli.expressions.types import ColumnScope
+from ddcli.expressions.types import ColumnScope, in_zone
 from ddcli.job.corrections import ErasureRequest, ForgettingSummary
 from ddcli.job.request import imports, newest_of, read_request, refuse_code
 from ddcli.job.summary import forget_examples

@@ -17,7 +17,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * lower_number: arithmetic; bits of integers
 * lower_text: text functions
 * lower_time: dates, times, intervals
-* moments: time zones, and the instants that their clocks show; years 1 to 9999; formats of dates and timestamps
+* moments: the instants that the clocks of time zones show; years 1 to 9999; formats of dates and timestamps
 * modules: Python modules that a pipeline names, found and imported; the text of a Python module: read, parsed
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
@@ -34,7 +34,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * syntax_tree: a syntax tree with places, whose every part must be used; its checks; the tables of a statement
 * time_functions: the table's functions of dates and times
 * tree: the typed tree, and the linear steps made of it
-* types: the types and names of columns; the order in which rows are shown
+* types: the types and names of columns, and the zone of their timestamps; the order in which rows are shown
 * window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
 """

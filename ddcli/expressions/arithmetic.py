@@ -26,9 +26,8 @@ from ddcli.expressions.coerce import (
     nullable_if_any,
     unify,
 )
-from ddcli.expressions.moments import UTC
 from ddcli.expressions.tree import Call, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, Type
+from ddcli.expressions.types import MAX_PRECISION, UTC, Type
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""

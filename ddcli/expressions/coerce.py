@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
-from ddcli.expressions.moments import UTC, instant, within
+from ddcli.expressions.moments import instant, within
 from ddcli.expressions.nanoseconds import fraction_of
 from ddcli.expressions.tree import Call, Cast, Expression, Literal
-from ddcli.expressions.types import ALIASES, MAX_PRECISION, SECOND_DIGITS, SIGNED, SIMPLE, Type
+from ddcli.expressions.types import ALIASES, MAX_PRECISION, SECOND_DIGITS, SIGNED, SIMPLE, UTC, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -38,11 +38,19 @@ from ddcli.expressions.coerce import (
     temporal_value,
     unify,
 )
-from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, current_zone, localized
+from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS
 from ddcli.expressions.operators import JSON_MADE
 from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Expression, Literal
-from ddcli.expressions.types import ALIASES, MAX_PRECISION, SQL_NAMES, parse_sql_type, parse_type
+from ddcli.expressions.types import (
+    ALIASES,
+    MAX_PRECISION,
+    SQL_NAMES,
+    current_zone,
+    localized,
+    parse_sql_type,
+    parse_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,10 +20,11 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.lower_number import balanced
-from ddcli.expressions.moments import UTC, leaves_years
+from ddcli.expressions.moments import leaves_years
 from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.ranges import bounds, is_safe
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Lambda, Literal, deep_calls, depths
+from ddcli.expressions.types import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,8 +15,8 @@ import polars as pl
 
 from ddcli.expressions.coerce import DIGITS, integer_range
 from ddcli.expressions.lower_number import grown, minus, scaled, shrunk, too_long, unscaled, wide
-from ddcli.expressions.moments import UTC, clocks, instants, outside
-from ddcli.expressions.types import MAX_PRECISION, SIGNED, Type
+from ddcli.expressions.moments import clocks, instants, outside
+from ddcli.expressions.types import MAX_PRECISION, SIGNED, UTC, Type
 
 if TYPE_CHECKING:
     from ddcli.expressions.lower import Lowering

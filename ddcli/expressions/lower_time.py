@@ -11,8 +11,9 @@ import polars as pl
 from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, check_zero, integer, quotient
-from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, RANGE, TRUNC_UNITS, UTC, clocks, instants, iso, outside
+from ddcli.expressions.moments import DIFF_UNITS, MONTH_UNITS, RANGE, TRUNC_UNITS, clocks, instants, iso, outside
 from ddcli.expressions.tree import Call, Column, Literal
+from ddcli.expressions.types import UTC
 
 if TYPE_CHECKING:
     from ddcli.expressions.lower import Lower, Lowering

@@ -1,8 +1,6 @@
 """Dates and timestamps beyond their arithmetic: time zones, the years that exist, and formats of text.
 
-A type of timestamps with a zone has instants, and the clocks on which its functions read them. UTC in a type stands for no zone of its own: a pipeline
-with a zone (`timezone: Europe/Berlin`) reads those types as of its zone (see `localized`). Expressions are checked within `in_zone`, and hold the zone
-in their types from then on. A clock time that a change of the clocks skips is later by what was skipped; of one that occurs twice the second is meant, as in DuckDB.
+A type of timestamps with a zone has instants, and the clocks on which its functions read them. A clock time that a change of the clocks skips is later by what was skipped; of one that occurs twice the second is meant, as in DuckDB.
 
 Years are 1 to 9999, as in SQL, in Python and in texts. polars computes beyond them, and aborts the process at the end of its calendar. So no other year is let in: expressions
 fail on the row, files are refused, and columns that become lanes are checked as a whole.
@@ -15,15 +13,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from ddcli.expressions.nanoseconds import EPOCH
-from ddcli.expressions.types import from_polars
+from ddcli.expressions.types import UTC, from_polars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,25 +28,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 
-UTC = "UTC"
 LONGEST_SKIP = 25
 """Hours, more than any change of clocks has skipped: an island has skipped a day."""
-_zone: ContextVar[str] = ContextVar("zone", default=UTC)
-
-
-@contextmanager
-def in_zone(zone: str) -> Iterator[None]:
-    """Check the expressions that are read within the block as in a pipeline with this zone."""
-    before = _zone.set(zone)
-    try:
-        yield
-    finally:
-        _zone.reset(before)
-
-
-def current_zone() -> str:
-    """Return the zone of the pipeline whose expressions are being read."""
-    return _zone.get()
 
 
 @cache
@@ -69,28 +47,6 @@ def is_zone(name: str) -> bool:
     except (pl.exceptions.PolarsError, ValueError, KeyError, OSError):
         return False
     return True
-
-
-def localized(kind: Type, zone: str) -> Type:
-    """Return a type with `zone` in the place of UTC, also in its lists and structs.
-
-    >>> from ddcli.expressions.types import parse_type
-    >>> str(localized(parse_type("list[datetime[us, UTC]]"), "Asia/Tokyo"))
-    'list[datetime[us, Asia/Tokyo]]'
-    """
-    return _moved(kind, UTC, zone)
-
-
-def in_utc(kind: Type) -> Type:
-    """Return a type with UTC in the place of any zone, also in its lists and structs."""
-    return _moved(kind, None, UTC)
-
-
-def _moved(kind: Type, before: str | None, zone: str) -> Type:
-    if kind.zone is not None and before in {None, kind.zone}:
-        return replace(kind, zone=zone)
-    inner = None if kind.inner is None else _moved(kind.inner, before, zone)
-    return replace(kind, inner=inner, fields=tuple((name, _moved(each, before, zone)) for name, each in kind.fields))
 
 
 def instant(local: dt.datetime, zone: str) -> dt.datetime:

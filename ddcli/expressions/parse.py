@@ -17,12 +17,11 @@ from ddcli.expressions.coerce import BOOL, INT64, NULL, STRING, ZONED, Mismatch,
 from ddcli.expressions.dialect import LAMBDAS, keyword_hint
 from ddcli.expressions.forms import BINARY, FormReader, number
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.moments import current_zone, localized
 from ddcli.expressions.nested_values import converted, fields_of, nested, of_lambda, struct_of
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.syntax_tree import read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, TableCall, deep_calls, depths
-from ddcli.expressions.types import ColumnScope
+from ddcli.expressions.types import ColumnScope, current_zone, localized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

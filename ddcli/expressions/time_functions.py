@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from ddcli.expressions.arithmetic import arithmetic, negate
 from ddcli.expressions.coerce import DURATION, TIMESTAMP, Mismatch, nullable_if_any
-from ddcli.expressions.moments import current_zone, is_zone
+from ddcli.expressions.moments import is_zone
 from ddcli.expressions.signatures import (
     Function,
     check_arguments,
@@ -19,6 +19,7 @@ from ddcli.expressions.signatures import (
     table,
 )
 from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.types import current_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,16 @@
 
 A type is a kind with its parameters, and allows null or refuses it: `int64` refuses nulls, `int64?` allows them.
 polars is imported only by conversions.
+
+UTC in a type of timestamps stands for no zone of its own: a pipeline with a zone (`timezone: Europe/Berlin`) reads those types as of its zone (see
+`localized`). Expressions are checked within `in_zone`, and hold the zone in their types from then on.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +19,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     import polars as pl
 
@@ -451,3 +456,43 @@ def renamed(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
         given[name] = fresh(name, used)
         used.add(given[name])
     return given
+
+
+UTC = "UTC"
+_zone: ContextVar[str] = ContextVar("zone", default=UTC)
+
+
+@contextmanager
+def in_zone(zone: str) -> Iterator[None]:
+    """Check the expressions that are read within the block as in a pipeline with this zone."""
+    before = _zone.set(zone)
+    try:
+        yield
+    finally:
+        _zone.reset(before)
+
+
+def current_zone() -> str:
+    """Return the zone of the pipeline whose expressions are being read."""
+    return _zone.get()
+
+
+def localized(kind: Type, zone: str) -> Type:
+    """Return a type with `zone` in the place of UTC, also in its lists and structs.
+
+    >>> str(localized(parse_type("list[datetime[us, UTC]]"), "Asia/Tokyo"))
+    'list[datetime[us, Asia/Tokyo]]'
+    """
+    return _moved(kind, UTC, zone)
+
+
+def in_utc(kind: Type) -> Type:
+    """Return a type with UTC in the place of any zone, also in its lists and structs."""
+    return _moved(kind, None, UTC)
+
+
+def _moved(kind: Type, before: str | None, zone: str) -> Type:
+    if kind.zone is not None and before in {None, kind.zone}:
+        return replace(kind, zone=zone)
+    inner = None if kind.inner is None else _moved(kind.inner, before, zone)
+    return replace(kind, inner=inner, fields=tuple((name, _moved(each, before, zone)) for name, each in kind.fields))

@@ -14,12 +14,11 @@ from sqlglot import exp
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
-from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.syntax_tree import read
 from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.expressions.types import ColumnScope
+from ddcli.expressions.types import UTC, ColumnScope
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from ddcli.errors import (
     raise_all,
     suggestion,
 )
-from ddcli.expressions.moments import UTC, in_zone, localized
 from ddcli.expressions.tree import Cast, Column, MapStep
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import UTC, Type, in_zone, localized
 from ddcli.plan import logical
 from ddcli.plan.checks import checked_input, circles, logged, raw_name, refused_columns, refused_measures
 from ddcli.plan.lineage import tags_of

@@ -20,9 +20,9 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.times import up_to
 from ddcli.errors import NegativeAnswer, Span, SpecError, UsageError
-from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read, read_statement, tables_of
 from ddcli.expressions.tree import quoted
+from ddcli.expressions.types import in_zone
 from ddcli.plan import logical
 from ddcli.plan.lineage import hide_tagged
 from ddcli.plan.lower import lower

@@ -25,9 +25,8 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND
 from ddcli.errors import EngineError, SpecError, StateError, Text, UsageError
 from ddcli.expressions.csv_dialect import DEFAULT
-from ddcli.expressions.moments import in_zone
 from ddcli.expressions.syntax_tree import check_tables, query_text, read_statement, tables_of
-from ddcli.expressions.types import ARRIVAL, in_order
+from ddcli.expressions.types import ARRIVAL, in_order, in_zone
 from ddcli.job.inputs import find_upper
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request, RunClock, load_functions, newest_of, read_request, refuse_code, time_now

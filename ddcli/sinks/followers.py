@@ -18,8 +18,7 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import DdError, StateError
-from ddcli.expressions.moments import in_utc
-from ddcli.expressions.types import order_among, parse_schema
+from ddcli.expressions.types import in_utc, order_among, parse_schema
 from ddcli.job.paths import catalog_of
 from ddcli.job.tables import catalogue_file, check_catalog, check_server, is_followed, place_in, place_of, stated
 from ddcli.plan.physical import HISTORY

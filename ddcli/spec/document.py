@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from ddcli.errors import Span, SpecError, Text, UsageError, suggestion_and_list
-from ddcli.expressions.moments import UTC, is_zone, localized
-from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.moments import is_zone
+from ddcli.expressions.types import ARRIVAL, UTC, localized
 from ddcli.spec import model
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.checks import CHECKS, expanded

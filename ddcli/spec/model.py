@@ -11,8 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ddcli.dataclass import frozen
-from ddcli.expressions.moments import UTC
-from ddcli.expressions.types import ARRIVAL
+from ddcli.expressions.types import ARRIVAL, UTC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

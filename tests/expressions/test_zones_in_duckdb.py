@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from ddcli import Dataflow
-from ddcli.expressions.moments import in_zone
+from ddcli.expressions.types import in_zone
 from tests.draws import chance, many, some
 from tests.expressions.support import values
 

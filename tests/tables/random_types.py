@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from ddcli.driver.run import run
-from ddcli.expressions.moments import in_utc
-from ddcli.expressions.types import INTEGERS, Type, from_polars
+from ddcli.expressions.types import INTEGERS, Type, from_polars, in_utc
 
 NAME = "'([^']*)'"
 REFUSED = re.compile(

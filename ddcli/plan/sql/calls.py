@@ -20,10 +20,9 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.coerce import INT64, STRING, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.forms import BINARY
-from ddcli.expressions.moments import UTC
 from ddcli.expressions.parse import DATES_OF_NOW, INSTANTS_OF_NOW, expanded
 from ddcli.expressions.tree import Column, Expression, Literal, TableCall, UnnestStep
-from ddcli.expressions.types import renamed
+from ddcli.expressions.types import UTC, renamed
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes

@@ -18,10 +18,9 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import DATE, TIMESTAMP, ZONED
-from ddcli.expressions.moments import UTC, current_zone, localized
 from ddcli.expressions.parse import expanded
 from ddcli.expressions.tree import Call, Literal
-from ddcli.expressions.types import parse_sql_type
+from ddcli.expressions.types import UTC, current_zone, localized, parse_sql_type
 from ddcli.plan import temporal
 from ddcli.plan.operators.table import bound
 from ddcli.plan.sql import nodes

@@ -24,8 +24,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST
 from ddcli.errors import EngineError, first_line
-from ddcli.expressions.moments import in_utc
-from ddcli.expressions.types import Type, in_order
+from ddcli.expressions.types import Type, in_order, in_utc
 from ddcli.privacy import previewed
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import in_columns, output_frame
