@@ -18,13 +18,14 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", type=int, help="follow this history alone, and keep its folder")
     parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--only", help="a step that every second one is, such as branch")
     options = parser.parse_args()
     until, case, failed, refused = time.monotonic() + 60 * options.minutes, options.first, [], Counter()
     if options.case is not None:
         case = options.case
     while time.monotonic() < until:
         folder = Path(tempfile.mkdtemp(prefix="history-")) / "h"
-        wrong, made = follow(folder, draws.chance("history", case), options.steps)
+        wrong, made = follow(folder, draws.chance("history", case), options.steps, options.only)
         refused.update(made.refusals)
         if wrong:
             failed.append(case)
@@ -44,6 +45,7 @@ def main():
             sys.exit(bool(wrong))
         if not wrong:
             shutil.rmtree(folder.parent)
+        print(end=".", flush=True)
         case += 1
     for error, count in refused.most_common(12):
         print(count, error[:400])

@@ -76,7 +76,10 @@ class History:
         columns = [columns[0], *chance.sample(columns[1:], chance.randint(2, 4))]
         chance.shuffle(columns)
         if self.clock == "arrival" and chance.random() < 0.2:
-            return Table(name, self.folder, chance.choice(TABLES), columns)
+            kind = chance.choice(TABLES)
+            if kind == "sqlite":
+                columns = [column for column in columns if column.kind in ("int", "text")]
+            return Table(name, self.folder, kind, columns)
         kind = chance.choice(
             [
                 "append",
@@ -164,7 +167,15 @@ class History:
         chosen = {names[-1], *self.chance.sample(names, min(len(names), self.chance.randint(1, 3)))}
         if self.chance.random() < 0.2:
             chosen.add(self.chance.choice(self.inputs).name)
-        self.outputs = {f"o_{name}": {"path": f"out/{name}/", "from": name} for name in sorted(chosen)}
+        for name in sorted(chosen):
+            self.outputs[f"o_{name}"] = {"path": f"out/{name}/", "from": name}
+            if self.chance.random() < 0.25:
+                table = (
+                    {"parquet": f"lake/{name}.parquet"}
+                    if self.chance.random() < 0.5
+                    else {"to": "duckdb:///marts.duckdb"}
+                )
+                self.outputs[f"o_{name}"] |= {"as": "table", **table}
         self.write_pipeline()
 
     def accepts(self, collection):
@@ -199,7 +210,7 @@ class History:
 
     # What should be there.
 
-    def answers(self, *, sample=False, until=None, more=()):
+    def answers(self, *, sample=False, until=None, more=(), instead=None):
         """Return the rows of each collection and input, by DuckDB, over what was read; `sample`: over what is on the disk."""
         base = self.base
         for each in self.inputs:
@@ -207,7 +218,7 @@ class History:
                 each = copy.copy(each)
                 each.read, each.withdrawn, each.check_late = {}, {}, lambda *_: None
                 each.commit(*each.next(1))
-            load(base, each.name, each.seen(), each.present(until))
+            load(base, each.name, each.seen(), (instead or {}).get(each.name, each.present(until)))
         names = [each.name for each in self.inputs]
         for each in self.collections:
             base.execute(f'create or replace table "{each.name}" as {each.sql}')
@@ -216,9 +227,13 @@ class History:
             counted(base.execute(query)) for query in more
         ]
 
-    def expected(self, until=None):
-        until = self.upper if self.clock == "event" and until is None else until
-        found, _ = self.answers(until=until)
+    @property
+    def closed(self):
+        """The first time that no run has closed; None under `clock: arrival`, where all that was read counts."""
+        return self.upper if self.clock == "event" else None
+
+    def expected(self, until=None, instead=None):
+        found, _ = self.answers(until=self.closed if until is None else until, instead=instead)
         return {name: found[spec["from"]] for name, spec in self.outputs.items()}
 
     def log(self, output):
@@ -230,6 +245,16 @@ class History:
         rows = [dict(zip(names, row, strict=True)) for row in read.fetchall()]
         return [(as_time(row.pop("time")), row.pop("diff"), record(row)) for row in rows]
 
+    def table(self, output, otherwise):
+        """Return the contents of an output's table, if it has one."""
+        spec = self.outputs[output]
+        if "parquet" in spec:
+            return counted(self.base.execute("from read_parquet(?)", [str(self.folder / spec["parquet"])]))
+        if "to" in spec:
+            with duckdb.connect(self.folder / "marts.duckdb", read_only=True) as base:
+                return counted(base.execute(f'from "{output}"'))
+        return otherwise
+
     def judge(self, what):
         """Compare each output with what is expected, finally and at each time that a run has reported."""
         self.present = self.expected()
@@ -239,6 +264,7 @@ class History:
             for _, diff, each in log:
                 found[each] += diff
             self.same(f"{output} after {what}", found, wanted)
+            self.same(f"the table of {output} after {what}", self.table(output, wanted), wanted)
             for at, past in self.past:
                 if output in past:
                     found = Counter()
@@ -309,13 +335,16 @@ class History:
     def commit(self, after, summary, until=()):
         """Take over what a run has read, and keep what the outputs should be at its time."""
         self.number += 1
-        for each, (read, withdrawn) in zip(self.inputs, after, strict=True):
-            each.commit(read, withdrawn if summary["changed"] else each.withdrawn)
+        if summary["changed"]:  # files whose rows all wait are not read without a commit
+            for each, (read, withdrawn) in zip(self.inputs, after, strict=True):
+                each.commit(read, withdrawn)
         if self.clock == "arrival":
             if summary["changed"]:
                 # An edit without new rows is at the first open time, and so may the next one be.
                 at = as_time(summary["time"] or summary["upper"])
                 self.past = [*((when, past) for when, past in self.past if when != at), (at, self.expected())]
+            return
+        if not summary["changed"]:
             return
         times = [
             row["t"] for each in self.inputs for entry in each.read.values() for row in map(dict, entry.content.rows)
@@ -324,6 +353,8 @@ class History:
         for at in range(self.upper, upper):
             self.past.append((at, self.expected(at + 1)))
         self.upper = upper
+        if int(summary["upper"]) != upper and (summary["changed"] or until):
+            raise WrongError(f"a run until {until} closed the times before {summary['upper']}, not {upper}")
 
 
 class Source:

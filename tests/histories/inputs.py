@@ -101,8 +101,10 @@ class Input:
     read: dict = field(default_factory=dict)
     withdrawn: dict = field(default_factory=dict)
     gone: dict = field(default_factory=dict)
+    added: dict = field(default_factory=dict)
     versions: int = 0
-    dear: bool = False
+    known: dict = field(default_factory=dict)
+    """The number of each content that was ever written."""
 
     @property
     def tables(self):
@@ -179,7 +181,9 @@ class Input:
         else:
             write_rows(spare, path.suffix, self.written(), rows)
         spare.replace(path)
-        self.disk[name] = Content(tuple(map(frozen, rows)), self.versions)
+        rows = tuple(map(frozen, rows))
+        version = self.known.setdefault((path.suffix, rows), self.versions)
+        self.disk[name] = Content(rows, version)
 
     def event(self, row):
         """Return a row as Debezium writes it: with a key only the new record matters."""
@@ -212,15 +216,15 @@ class Input:
 
         `retract` names files that it withdraws. `frontier` is the first open time; None under `clock: arrival`.
         """
-        read, withdrawn = dict(self.read), dict(self.withdrawn)
+        read, withdrawn, there = dict(self.read), dict(self.withdrawn), {**self.disk, **self.added}
         for name in retract:
             if name in read:
                 entry = read.pop(name)
-                if name in self.disk:
+                if name in there:
                     withdrawn[name] = entry.content.version
-        if self.changed == "replace" or self.missing == "retract":
-            self.find_renamed(read, withdrawn)
-        for name, content in self.disk.items():
+        if (self.changed == "replace" or self.missing == "retract") and self.format in ("append", "updates"):
+            self.find_renamed(read, withdrawn, there)
+        for name, content in there.items():
             if name in read:
                 if read[name].content.version != content.version:
                     if self.changed != "replace":
@@ -231,22 +235,22 @@ class Input:
                 if frontier is not None and name not in withdrawn:
                     self.check_late(name, content, frontier)
                 withdrawn.pop(name, None)
-        self.find_gone(read)
+        self.find_gone(read, there)
         self.check_keys(read)
-        return read, {name: version for name, version in withdrawn.items() if name in self.disk}
+        return read, {name: version for name, version in withdrawn.items() if name in there}
 
-    def find_renamed(self, read, withdrawn):
+    def find_renamed(self, read, withdrawn, there):
         """Have files that were read under other names keep their places."""
-        lost = {read[name].content.version: name for name in read if name not in self.disk}
-        for name, content in self.disk.items():
+        lost = {read[name].content.version: name for name in read if name not in there}
+        for name, content in there.items():
             if name not in read and name not in withdrawn and content.version in lost:
                 read[name] = read.pop(lost.pop(content.version))
 
-    def find_gone(self, read):
+    def find_gone(self, read, there):
         """Take out the rows of files that are gone, or keep them."""
-        for name in [name for name in read if name not in self.disk]:
+        for name in [name for name in read if name not in there]:
             if self.missing == "retract":
-                if not self.disk:
+                if not there:
                     raise RefusedError(f"all files of {self.name} are gone")
                 del read[name]
             elif self.changed != "replace":

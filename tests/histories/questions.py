@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
 from collections import Counter
@@ -9,6 +10,7 @@ from collections import Counter
 import duckdb
 
 from tests.histories.history import EPOCH, History, WrongError, all_rows, clean, conditions, record, said, texted
+from tests.histories.inputs import Entry, Input, load
 
 
 class Questions(History):
@@ -224,6 +226,103 @@ class Questions(History):
         self.same(f"what a consumer of {name} got", found, wanted)
         self.dd("feed", path, "--consumer", "mail", "--ack")
         held.write_text(json.dumps([held_path, *before[1:], *rows]))
+
+    def check_effect(self, what, report, code, pairs):
+        """Compare a report of `dd diff --against` with the contents of outputs before and after."""
+        differing = [name for name, (old, new) in pairs.items() if clean(old) != clean(new)]
+        if differing and code == 0:
+            raise WrongError(f"dd diff --against sees no difference by {what}, but {differing} differ")
+        for name, (old, new) in pairs.items():
+            found = report["outputs"].get(name)
+            if found is None or found["columns"] or {n for r in new for n, _ in r} - {n for r in old for n, _ in r}:
+                continue
+            changes = {"removed": Counter(), "added": Counter()}
+            for change in found["changes"]:
+                changes[change["change"]][record({n: texted(v) for n, v in change["row"].items()})] += change["count"]
+            self.same(f"dd diff --against: {what}: {name}: removed", changes["removed"], in_text(old - new))
+            self.same(f"dd diff --against: {what}: {name}: added", changes["added"], in_text(new - old))
+
+    def left_out(self):
+        """Return an input, one of its files that is as it was read, and the input's rows without it; None if there is none."""
+        found = [
+            (each, name)
+            for each in self.inputs
+            if not each.tables
+            for name in each.read
+            if name in each.disk and each.disk[name].version == each.read[name].content.version
+        ]
+        if not found or self.predicted() is None:
+            return None
+        each, name = self.chance.choice(found)
+        less = copy.copy(each)
+        less.read = {other: entry for other, entry in each.read.items() if other != name}
+        return each, name, less.present(self.closed)
+
+    def without(self):
+        """Compare the effect of a file that is left out."""
+        found = self.left_out()
+        if not found or self.settle() is None or not (found := self.left_out()):
+            return
+        each, name, rows = found
+        after = self.expected(instead={each.name: rows})
+        asked = ("--against", ".dd/p", "p.yaml", "--without", f"{each.name}/{name}", "-o", "json", "--limit", 1000)
+        code, out, _ = self.dd("diff", *asked, codes=(0, 1))
+        self.check_effect(asked[-5], json.loads(out), code, {o: (self.present[o], after[o]) for o in self.outputs})
+
+    def scenarios(self):
+        """Run scenarios: a file is left out, one is added, and rows have other values."""
+        if self.settle() is None:
+            return
+        asked, wanted = {}, {}
+        if found := self.left_out():
+            each, name, rows = found
+            asked["less"], wanted["less"] = {"without": f"{each.name}/{name}"}, {each.name: rows}
+        files = [each for each in self.inputs if not each.tables]
+        fit = [each for each in files if each.format in ("append", "updates")]
+        if fit and self.clock == "arrival":
+            each = self.chance.choice(fit)
+            added = Input("scenario", self.folder, each.format, each.columns)
+            added.write(f"s{self.number}-{len(self.steps)}.csv", each.rows(self.chance, 3))
+            self.note("write scenario", added.disk)
+            name, content = next(iter(added.disk.items()))
+            more = copy.copy(each)
+            more.read = {**each.read, "+more": Entry(content, (self.number + 1, []))}
+            asked["more"], wanted["more"] = {"with": f"{each.name}+=scenario/{name}"}, {each.name: more.present()}
+        if files:
+            each = self.chance.choice(files)
+            fixed = {*each.key, each.order_by, "op", each.time}
+            free = [column for column in each.seen() if column.name not in fixed and column.kind in ("int", "text")]
+            if free and each.format != "debezium":
+                column, condition = self.chance.choice(free), self.writer.condition(each.seen())
+                value = f"{column.name} + 1" if column.kind == "int" else f"{column.name} || 'z'"
+                load(self.base, "before", each.seen(), each.present(self.closed))
+                query = f"select * replace (case when {condition} then {value} else {column.name} end as {column.name}) from before"
+                asked["other"] = {"set": {each.name: {column.name: value, "where": condition}}}
+                wanted["other"] = {each.name: self.base.execute(query).fetchall()}
+        if not asked:
+            return
+        (self.folder / "what-if.yaml").write_text(json.dumps(asked, ensure_ascii=False))
+        self.note("scenarios", asked)
+        _, out, _ = self.dd("run", "p.yaml", "--scenarios", "what-if.yaml", "-o", "json")
+        listed = json.loads(out)
+        found = {(scenario, name): Counter() for scenario in asked for name in self.outputs}
+        for name, rows in listed.items():
+            for row in rows:
+                scenario, diff = row.pop("scenario"), row.pop("diff")
+                found[scenario, name if name in self.outputs else only(self.outputs)][
+                    record({n: texted(v) for n, v in row.items()})
+                ] += diff
+        for scenario, instead in wanted.items():
+            after = self.expected(instead=instead)
+            for name in self.outputs:
+                change = in_text(after[name])
+                change.subtract(in_text(self.present[name]))
+                self.same(f"scenario {scenario} of {name}", found[scenario, name], change)
+
+
+def only(outputs):
+    (name,) = outputs
+    return name
 
 
 def in_text(counts):

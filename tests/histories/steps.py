@@ -6,7 +6,6 @@ import contextlib
 import copy
 import json
 import traceback
-from collections import Counter
 
 import duckdb
 
@@ -14,17 +13,18 @@ from tests.histories.history import (
     Source,
     WrongError,
     clean,
-    record,
-    texted,
 )
-from tests.histories.inputs import Column, Entry, Input, RefusedError
-from tests.histories.questions import Questions, in_text
+from tests.histories.inputs import Column, Content, Entry, Input, RefusedError
+from tests.histories.questions import Questions
 from tests.judge.sizes import cut, few
 from tests.spark.support import Here, started
 
 
 class Driver(Questions):
     """A history, with its steps."""
+
+    only = None
+    """A step that every second one is."""
 
     @contextlib.contextmanager
     def sizes(self):
@@ -73,13 +73,22 @@ class Driver(Questions):
             self.bisect,
             self.list_inputs,
             self.feed,
+            self.without,
+            self.scenarios,
+            self.scenarios,
         ]
-        step = self.chance.choice(steps)
+        step = getattr(self, self.only) if self.only and self.chance.random() < 0.5 else self.chance.choice(steps)
         self.note("-", step.__name__)
         step()
 
     def files(self, where=lambda _each: True, of="disk"):
-        return [(each, name) for each in self.inputs if not each.tables and where(each) for name in getattr(each, of)]
+        return [
+            (each, name)
+            for each in self.inputs
+            if not each.tables and where(each)
+            for name in getattr(each, of)
+            if name not in each.added
+        ]
 
     def settle(self):
         """Run; where that is refused, put right what is refused, as the documentation offers, and run again."""
@@ -345,24 +354,9 @@ class Driver(Questions):
         code, out, err = self.dd("diff", "--against", ".dd/p", "p.yaml", "-o", "json", "--limit", 1000, codes=(0, 1, 2))
         if code == 2 and "no common column" in err:
             return
-        report = json.loads(out)
-        differing = [name for name in both if clean(effect[name]) != clean(before[2][name])]
-        if differing and code == 0:
-            raise WrongError(f"dd diff --against sees no difference, but {differing} differ")
-        for name in both:
-            found = report["outputs"].get(name)
-            old, new = before[2][name], effect[name]
-            if (
-                found is None
-                or {n for one in [*old, *new] for n, _ in one} != {n for one in old for n, _ in one}
-                or found["columns"]
-            ):
-                continue
-            changes = {"removed": Counter(), "added": Counter()}
-            for change in found["changes"]:
-                changes[change["change"]][record({n: texted(v) for n, v in change["row"].items()})] += change["count"]
-            self.same(f"dd diff --against: {name}: removed", changes["removed"], in_text(old - new))
-            self.same(f"dd diff --against: {name}: added", changes["added"], in_text(new - old))
+        self.check_effect(
+            f"an edit by {code}", json.loads(out), code, {name: (before[2][name], effect[name]) for name in both}
+        )
 
     def refresh(self):
         self.settle()
@@ -422,41 +416,69 @@ class Driver(Questions):
         return None
 
     def branch(self):
-        """Begin a branch, change it, compare it, and drop it: main stays as it is."""
-        if self.predicted() is None:
-            return self.settle()
+        """Begin a branch, change it, and merge or drop it; until then main stays as it is."""
+        if self.settle() is None:
+            return
         name = self.writer.name("b")
         self.dd("branch", "new", name, "p.yaml")
         self.judge("dd branch new")
         mine = copy.copy(self)
         mine.inputs = [copy.copy(each) for each in self.inputs]
-        for each in mine.inputs:
-            each.read, each.withdrawn = dict(each.read), dict(each.withdrawn)
-        mine.past, mine.outputs = [], {o: {**s, "path": branched(s["path"], name)} for o, s in self.outputs.items()}
-        appended = [each for each in mine.inputs if not each.tables and each.format in ("append", "updates")]
-        extra, added = (), None
-        if appended and self.chance.random() < 0.7:
-            each = self.chance.choice(appended)
-            rows = self.rows_for(each, 3)
-            added = Input("aside", self.folder, each.format, each.columns, time=each.time)
-            added.write(f"{name}.csv", rows)
-            extra = ("--with", f"{each.name}+=aside/{name}.csv")
-        after = mine.predicted()
-        code, out, _ = self.dd("run", "p.yaml", "--branch", name, *extra, "-o", "json", codes=(0,))
-        summary = json.loads(out)
-        mine.commit(after, summary)
-        if added:
-            each.versions += 1
-            each.read[f"+{name}"] = Entry(added.disk[f"{name}.csv"], (mine.number, []))
-            if self.clock == "event":
-                mine.upper = max([mine.upper, *(row["t"] + 1 for row in map(dict, added.disk[f"{name}.csv"].rows))])
-            mine.past = []
-        del code
-        mine.judge("dd run --branch")
+        mine.past = []
+        mine.outputs = {o: {"path": branched(s["path"], name), "from": s["from"]} for o, s in self.outputs.items()}
+        more = self.add_file(mine, name) if self.chance.random() < 0.7 else ()
+        if self.chance.random() < 0.5 and self.edit_branch(mine, name):
+            more = (*more, "--apply")
+        if self.chance.random() < 0.3:
+            self.supply(self.chance.choice([each for each in self.inputs if not each.tables] or self.inputs))
+        mine.run("--branch", name, *more)
         self.judge("a branch's run")
-        self.dd("branch", "drop", name, "p.yaml")
-        self.settle()
-        return None
+        sides = (f"p.yaml@{side}" for side in ("main", name))
+        code, out, _ = self.dd("diff", *sides, "-o", "json", codes=(0, 1))
+        differing = [o for o in self.outputs if clean(self.present[o]) != clean(mine.present[o])]
+        if bool(differing) != bool(code):
+            raise WrongError(f"dd diff of a branch: {code}, but {differing} differ: {out}")
+        if self.chance.random() < 0.3:
+            self.add()
+        if self.chance.random() < 0.3 or self.predicted() is None:
+            self.dd("branch", "drop", name, "p.yaml")
+            self.settle()
+            return
+        for each, other in zip(self.inputs, mine.inputs, strict=True):
+            each.added = other.added
+        self.collections = mine.collections
+        after = self.predicted()
+        _, out, _ = self.dd("branch", "merge", name, "p.yaml", "-o", "json")
+        self.commit(after, json.loads(out)["run"])
+        self.judge("dd branch merge")
+
+    def add_file(self, mine, name):
+        """Have a branch read a file from another place; return the options of its run."""
+        fit = [each for each in mine.inputs if not each.tables and each.format in ("append", "updates")]
+        if not fit:
+            return ()
+        each = self.chance.choice(fit)
+        rows = each.rows(self.chance, 3, self.times())
+        file = Input(f"aside-{name}", self.folder, each.format, each.columns, time=each.time)
+        file.write(f"{name}.csv", rows)
+        self.note("write", f"{file.name}/{name}.csv", rows)
+        each.added = {**each.added, f"+{name}": Content(file.disk[f"{name}.csv"].rows, f"+{name}")}
+        return "--with", f"{each.name}+={file.name}/{name}.csv"
+
+    def edit_branch(self, mine, name):
+        """Edit a collection in a branch's file, so that the outputs' columns stay; return whether that was possible."""
+        at = self.chance.randrange(len(self.collections))
+        old = self.collections[at]
+        condition = self.writer.condition(old.columns)
+        spec = {**old.spec, "apply": [*old.spec.get("apply", []), {"filter": condition}]}
+        made = type(old)(old.name, spec, f"select * from ({old.sql}) where {condition}", old.columns)
+        if not self.accepts_at(at, made):
+            return False
+        mine.collections = [*self.collections[:at], made, *self.collections[at + 1 :]]
+        text = self.text(mine.collections, self.outputs)
+        (self.folder / f"p@{name}.yaml").write_text(text)
+        self.note("the branch's pipeline", text)
+        return True
 
     def forget(self):
         """Forget rows of an input, which are then removed from its files: nothing is left of them."""
@@ -509,9 +531,10 @@ def branched(path, name):
     return path.rstrip("/") + f"@{name}/"
 
 
-def follow(folder, chance, steps):
+def follow(folder, chance, steps, only=None):
     """Follow one history; return what is wrong, or None, and the steps."""
     made = Driver(folder, chance)
+    made.only = only
     try:
         with made.sizes():
             made.run()

@@ -401,7 +401,7 @@ def threshold(operands: Operands, multiplicity: Text) -> Relation:
     keeps_columns=True,
 )
 def top_k(operands: Operands, k: int, order_by: tuple[Order, ...], by: tuple[Text, ...] = ()) -> Relation:
-    """Keep the first `k` records of each group in an order. Empty `by`: the collection is one group."""
+    """Keep the first `k` records of each group in an order. Without `by` the collection is one group."""
     relation = operands.relation
     keys = tuple(relation.column(text) for text in by)
     order: list[tuple[str, bool]] = []
