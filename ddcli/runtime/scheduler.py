@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import tempfile
 from collections import Counter
 from contextlib import nullcontext
@@ -382,7 +383,7 @@ def run_as_tasks(
             answered=traces.answered,
             erases=traces.erases,
             outputs=outputs,
-            inline=_inline(assembled, taken, cut, dry=transaction is None),
+            inline=_inline(assembled, taken, cut, dry=transaction is None, received=request.asked.receives is not None),
             most=publishing.most,
             reopen=publishing.reopen,
             combines=assembled.scope.combines,
@@ -412,8 +413,10 @@ def run_as_tasks(
     return scheduler.counts, SparkSummary(where, tasks[True], stages[True], tasks[False], stages[False])
 
 
-def _inline(assembled: Assembled, taken: Mapping[str, Feed], cut: Sizes, *, dry: bool) -> int:
+def _inline(assembled: Assembled, taken: Mapping[str, Feed], cut: Sizes, *, dry: bool, received: bool) -> int:
     """Return the bytes of outputs that the result of a task may have; a dry run writes none to files, and its results stay on this machine."""
+    if received:  # who compares the updates needs all of them
+        return sys.maxsize
     if dry:
         return LARGE_RESULT
     slices = max((len(feed.slices) for feed in taken.values()), default=0)

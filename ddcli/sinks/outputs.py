@@ -168,6 +168,8 @@ class OutputWriter:
         if piece.name in self.noted:
             self._note_piece(piece)
         if self.transaction is None:
+            if self.request.asked.receives is not None and piece.rows:
+                self.request.asked.receives(piece.name, frame_of(piece.frames))
             return
         self._numbers[piece.name] += piece.number
         self._small[piece.name] += piece.frames

@@ -6,8 +6,10 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from ddcli.job.sizes import Sizes
 from ddcli.plan.changes import reached_outputs
 from ddcli.plan.pipeline_file import parse_spec
+from ddcli.runtime import placement
 from ddcli.spec.file import identities
 from ddcli.version import __version__
 from tests.draws import chance
@@ -282,6 +284,53 @@ def test_files_that_are_left_out(shop):
     ]
     unknown = shop("diff", "--against", "prod/.dd/orders", "co/orders.yaml", "--without", "prod/orders/3.parquet")
     assert (unknown.code, "no run has read this file" in unknown.err) == (3, True)
+
+
+@pytest.mark.parametrize("room", [None, 0])
+def test_the_effect_of_a_loop_that_does_not_fit_in_memory(shop, monkeypatch, room):
+    """Only tasks run it, and their results have all of the effect: of an edit, of a file that is left out, and in a scenario."""
+    text = """\
+name: paths
+clock: arrival
+inputs: {edges: {path: edges/, format: append, columns: {a: int64, b: int64}}}
+collections:
+  paths: {sql: "with recursive r(x, y) as (select a, b from edges union select r.x, e.b from r join edges e on e.a = r.y) select x, y from r"}
+outputs: {paths: paths/}
+"""
+    shop.write("prod/paths.yaml", text)
+    shop.write("co/orders.yaml", text.replace("select a, b from edges", "select a, b from edges where a <> 2"))
+    files = [(1, 2), (2, 3)], [(3, 4), (4, 2)]
+    for at, edges in enumerate(files):
+        shop.write(f"prod/edges/{at}.csv", "a,b\n" + "".join(f"{a},{b}\n" for a, b in edges))
+
+    def closure(edges, first):
+        found, more = set(), {edge for edge in edges if first(edge)}
+        while more:
+            found |= more
+            more = {(x, b) for x, y in found for a, b in edges if a == y} - found
+        return found
+
+    edges = {*files[0], *files[1]}
+    whole = closure(edges, bool)
+    edited, less = closure(edges, lambda edge: edge[0] != 2), closure(files[0], bool)
+    assert shop("run", "prod/paths.yaml").code == 0
+    if room is not None:
+        monkeypatch.setattr(placement, "sizes", lambda *_, **__: Sizes(1, 2, 1, 3, room))
+    for pipeline, options, after in [
+        ("co/orders.yaml", [], edited),
+        ("prod/paths.yaml", ["--without", "prod/edges/1.csv"], less),
+    ]:
+        result = shop("diff", "--against", "prod/.dd/paths", pipeline, "-o", "json", "--limit", 100, *options)
+        changes = json.loads(result.out)["outputs"]["paths"]["changes"]
+        assert {(each["change"], *each["row"].values()) for each in changes} == {
+            *(("removed", *pair) for pair in whole - after),
+            *(("added", *pair) for pair in after - whole),
+        }
+    shop.write("prod/what-if.yaml", "less: {without: edges/1.csv}\n")
+    result = shop("run", "prod/paths.yaml", "--scenarios", "prod/what-if.yaml", "-o", "json")
+    assert {(row["x"], row["y"], row["diff"]) for row in json.loads(result.out)["paths"]} == {
+        (*pair, -1) for pair in whole - less
+    }
 
 
 def test_files_before_they_are_delivered(shop):

@@ -260,18 +260,11 @@ class History:
         self.present = self.expected()
         for output, wanted in self.present.items():
             log = self.log(output)
-            found = Counter()
-            for _, diff, each in log:
-                found[each] += diff
-            self.same(f"{output} after {what}", found, wanted)
+            self.same(f"{output} after {what}", summed(log), wanted)
             self.same(f"the table of {output} after {what}", self.table(output, wanted), wanted)
             for at, past in self.past:
                 if output in past:
-                    found = Counter()
-                    for when, diff, each in log:
-                        if when <= at:
-                            found[each] += diff
-                    self.same(f"{output} as of {at} after {what}", found, past[output])
+                    self.same(f"{output} as of {at} after {what}", summed(log, at), past[output])
 
     def same(self, what, found, wanted):
         found = {each: count for each, count in found.items() if count}
@@ -328,7 +321,7 @@ class History:
             return None
         summary = json.loads(out)
         self.note("  ", {key: summary[key] for key in ("changed", "time", "upper", "rebuilt")})
-        self.commit(after, summary, until)
+        self.commit(after, summary, None if command == "retract" else until)
         self.judge(command)
         return summary
 
@@ -350,6 +343,8 @@ class History:
             row["t"] for each in self.inputs for entry in each.read.values() for row in map(dict, entry.content.rows)
         ]
         upper = max(self.upper, until[1] if until else max(times, default=-1) + 1)
+        if until is None:  # a withdrawal closes times only with rows of new files
+            upper = int(summary["upper"])
         for at in range(self.upper, upper):
             self.past.append((at, self.expected(at + 1)))
         self.upper = upper
@@ -369,6 +364,15 @@ def all_rows(each):
     contents = [*each.disk.values(), *(entry.content for entry in each.read.values()), *each.gone.values()]
     names = [column.name for column in each.seen()]
     return [tuple(dict(row)[name] for name in names) for content in contents for row in content.rows]
+
+
+def summed(log, at=None):
+    """Return the contents of a log, as of a time."""
+    found = Counter()
+    for when, diff, each in log:
+        if at is None or when <= at:
+            found[each] += diff
+    return found
 
 
 def clean(counts):

@@ -305,6 +305,7 @@ class Questions(History):
         self.note("scenarios", asked)
         _, out, _ = self.dd("run", "p.yaml", "--scenarios", "what-if.yaml", "-o", "json")
         listed = json.loads(out)
+        self.note("  ", out[:2000])
         found = {(scenario, name): Counter() for scenario in asked for name in self.outputs}
         for name, rows in listed.items():
             for row in rows:

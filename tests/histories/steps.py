@@ -8,16 +8,20 @@ import json
 import traceback
 
 import duckdb
+import pytest
 
+import ddcli.store.state.directory
 from tests.histories.history import (
     Source,
     WrongError,
     clean,
+    summed,
 )
 from tests.histories.inputs import Column, Content, Entry, Input, RefusedError
 from tests.histories.questions import Questions
 from tests.judge.sizes import cut, few
 from tests.spark.support import Here, started
+from tests.store.support import Dead, Faulty
 
 
 class Driver(Questions):
@@ -75,7 +79,7 @@ class Driver(Questions):
             self.feed,
             self.without,
             self.scenarios,
-            self.scenarios,
+            self.die,
         ]
         step = getattr(self, self.only) if self.only and self.chance.random() < 0.5 else self.chance.choice(steps)
         self.note("-", step.__name__)
@@ -247,6 +251,11 @@ class Driver(Questions):
             code, _, _ = self.dd("run", "p.yaml", "-o", "json", codes=(0, 4))
             if code:
                 self.check_kept(before)
+        for name in shaped:  # a table of a database has the columns that it began with
+            if "to" in self.outputs[name]:
+                with duckdb.connect(self.folder / "marts.duckdb") as base:
+                    base.execute(f'drop table "{name}"')
+                self.note("drop table", name)
         extra = [word for name in shaped for word in ("--rewrite", name)]
         if shaped:
             self.past = [(at, {name: past[name] for name in past if name not in shaped}) for at, past in self.past]
@@ -357,6 +366,26 @@ class Driver(Questions):
         self.check_effect(
             f"an edit by {code}", json.loads(out), code, {name: (before[2][name], effect[name]) for name in both}
         )
+
+    def die(self):
+        """Have a run die at a file operation: an output is as before, or as after the run, and the next run completes it."""
+        self.supply(self.chance.choice(self.inputs))
+        after = self.predicted()
+        if after is None:
+            return self.settle()
+        before, files = self.present, Faulty(self.chance.randrange(60), after=self.chance.random() < 0.5)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Dead):
+            patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
+            self.note("$ dd run p.yaml, which dies at file operation", files.at)
+            self.quietly("run", "p.yaml")
+        found = {name: clean(summed(self.log(name))) for name in self.outputs}
+        _, out, _ = self.dd("run", "p.yaml", "-o", "json")
+        self.commit(after, json.loads(out) | {"changed": True, "time": None}, None)
+        self.judge("a run that died")
+        for name, seen in found.items():
+            if seen not in (clean(before[name]), clean(self.present[name])):
+                raise WrongError(f"{name} after a run that died is neither as before nor as after it: {seen}")
+        return None
 
     def refresh(self):
         self.settle()
