@@ -239,7 +239,7 @@ class History:
     def log(self, output):
         """Return the updates of an output, as DuckDB reads them: time, record, diff."""
         folder = self.folder / self.outputs[output]["path"]
-        files = [str(path) for path in folder.glob("*.parquet")]
+        files = [str(path) for pattern in ("*.parquet", "updates-*/*.parquet") for path in folder.glob(pattern)]
         read = self.base.execute("select * from read_parquet(?, union_by_name = true)", [files])
         names = [column[0] for column in read.description]
         rows = [dict(zip(names, row, strict=True)) for row in read.fetchall()]
