@@ -4,6 +4,7 @@
 * check_gate: the checks before a commit
 * erasure: forgotten rows, where only the files that hold something of them are written anew
 * execute: a run that has something to do: its attempts, and a changed plan
+* forgotten_parts: a graph over the partitions of forgotten rows, computed with them and without
 * forget: `dd forget`: rows of inputs are removed from state, outputs and side logs
 * ledgers: copies of inputs' files in the next manifest, for files that come again
 * migration: the state of a changed pipeline: its new parts are built and committed

@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
-from ddcli.circuit.trial import Trial
-from ddcli.dataclass import dataclass, frozen
+from ddcli.dataclass import dataclass
+from ddcli.driver import forgotten_parts
 from ddcli.driver.check_gate import CheckGate
+from ddcli.driver.forgotten_parts import ComputedUpdates, ForgottenPart, forgetting_of
 from ddcli.driver.ledgers import with_clean_ledgers
 from ddcli.driver.rebuild import readers_of
 from ddcli.driver.step import OWN_TIMES, commit
@@ -33,10 +33,9 @@ from ddcli.job.sizes import rows_held
 from ddcli.plan.lineage import Partitions
 from ddcli.plan.memo import remembered
 from ddcli.plan.physical import WAITING, physical_graph
-from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.replacement import Uncorrectable, has_times, replace_archived, spans
+from ddcli.sinks.replacement import CorrectingWriter, Uncorrectable, has_times, replace_archived, spans
 from ddcli.sinks.side_logs import NotedUpdates
-from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, facts_of, find_forgotten, in_files, open_logs
+from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files
 from ddcli.store.batch.compaction import Fresh, compact_together
 from ddcli.store.batch.correction import Correction, advanced, records_of
 from ddcli.store.batch.file import BatchLayout
@@ -48,7 +47,7 @@ from ddcli.store.state.verify import OpenBundles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.driver.rebuild import Rebuild
     from ddcli.engine.columns import Matrix
@@ -56,14 +55,11 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.log.rows import RowCondition, Rows
+    from ddcli.store.log.rows import RowCondition
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import ArrangementEntry, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
-
-MOST = 1 << 20
-"""Rows of the partitions, or of the inputs of outputs that mix all rows, above which computing everything anew is no slower: it computes once, in several threads."""
 
 
 def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
@@ -77,7 +73,9 @@ def erase(rebuild: Rebuild, state: State | None) -> Manifest | None:
     graphs = _graphs(graph, names)
     readers, _ = readers_of(rebuild, graph)
     own = in_files(readers)
-    if state is not None and any(_rows_read_whole(*each, own, rebuild.manifest.upper) > MOST for each in graphs):
+    if state is not None and any(
+        _rows_read_whole(*each, own, rebuild.manifest.upper) > forgotten_parts.MOST for each in graphs
+    ):
         return None
     find_forgotten(forgetting, rebuild.manifest, readers, rows_held(rebuild.request.asked.resources.memory))
     if state is None:
@@ -175,14 +173,6 @@ def _has_same_tables(reader: LogReader, condition: RowCondition, upper: Times) -
     return found[0] == found[1]
 
 
-@frozen
-class _ComputedUpdates:
-    """The updates of all outputs, and of all arrangements, of some rows."""
-
-    outputs: dict[str, Matrix]
-    arrangements: dict[str, Matrix]
-
-
 @dataclass
 class _Erasure:
     """The way to forget rows of the partitions of some graphs, which have all that depends on them of the whole `graph`."""
@@ -198,11 +188,11 @@ class _Erasure:
         """The pool of all values, of the state's lanes."""
         return Pool(self.rebuild.secret)
 
-    def computed(self) -> tuple[_ComputedUpdates, _ComputedUpdates, dict[str, Layout]]:
+    def computed(self) -> tuple[ComputedUpdates, ComputedUpdates, dict[str, Layout]]:
         """Return what the graphs compute of their partitions with the rows, and without them, and the layouts of outputs."""
-        found, layouts = (_ComputedUpdates({}, {}), _ComputedUpdates({}, {})), dict[str, Layout]()
+        found, layouts = (ComputedUpdates({}, {}), ComputedUpdates({}, {})), dict[str, Layout]()
         for graph, partitions in self.graphs:
-            part = _Part(self.rebuild, graph, partitions, self.readers, self.pool)
+            part = ForgottenPart(self.rebuild, graph, partitions, self.readers, self.pool)
             *both, outputs = part.computed()
             layouts.update(outputs)
             for each, more in zip(found, both, strict=True):
@@ -217,7 +207,7 @@ class _Erasure:
         others = {name: node for name, node in self.graph.outputs.items() if name not in computed}
         return frozenset(node.fingerprint for node in physical_graph(others).nodes)
 
-    def commit(self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: dict[str, Layout]) -> Manifest:
+    def commit(self, old: ComputedUpdates, new: ComputedUpdates, layouts: dict[str, Layout]) -> Manifest:
         """Commit what is left without the rows; return the manifest. Raises Uncorrectable."""
         rebuild, manifest = self.rebuild, self.rebuild.manifest
         with (
@@ -230,7 +220,7 @@ class _Erasure:
             arrangements = beside.submit(self._arrangements, old, new, transaction)
             forgetting = self._forgetting
             called = f"-forgotten{transaction.number}"
-            writer = OutputWriter(
+            writer = CorrectingWriter(
                 rebuild.request,
                 rebuild.time,
                 None,
@@ -279,10 +269,10 @@ class _Erasure:
 
     @property
     def _forgetting(self) -> ErasureRequest:
-        return _forgetting_of(self.rebuild)
+        return forgetting_of(self.rebuild)
 
     def _noted(
-        self, old: _ComputedUpdates, new: _ComputedUpdates, layouts: Mapping[str, Layout]
+        self, old: ComputedUpdates, new: ComputedUpdates, layouts: Mapping[str, Layout]
     ) -> dict[str, NotedUpdates]:
         """Return the updates of the checks' collections that are computed."""
         time, found = self.rebuild.time, {}
@@ -293,7 +283,7 @@ class _Erasure:
         return found
 
     def _arrangements(
-        self, old: _ComputedUpdates, new: _ComputedUpdates, transaction: Transaction
+        self, old: ComputedUpdates, new: ComputedUpdates, transaction: Transaction
     ) -> dict[str, ArrangementEntry]:
         """Return the entries of all arrangements without what came from the rows alone."""
         entries = self.rebuild.manifest.arrangements.items()
@@ -303,8 +293,8 @@ class _Erasure:
         self,
         identity: str,
         entry: ArrangementEntry,
-        old: _ComputedUpdates,
-        new: _ComputedUpdates,
+        old: ComputedUpdates,
+        new: ComputedUpdates,
         transaction: Transaction,
     ) -> ArrangementEntry:
         """Return the entry of an arrangement without what came from the rows alone."""
@@ -379,148 +369,3 @@ class _Erasure:
             there = np.concatenate([wanted[:0], *(records_of(pair[at], records) for pair in found)])
             if not np.array_equal(kernels.consolidate(there), advanced(records_of(wanted, records), horizon, nt)):
                 raise Uncorrectable
-
-
-@dataclass
-class _Part:
-    """A graph, computed over the partitions of the forgotten rows, by columns of inputs."""
-
-    rebuild: Rebuild
-    graph: PhysicalGraph
-    partitions: Partitions
-    readers: Mapping[str, LogReader]
-    pool: Pool
-
-    @cached_property
-    def _forgetting(self) -> ErasureRequest:
-        return _forgetting_of(self.rebuild)
-
-    @cached_property
-    def _conditions(self) -> Mapping[str, RowCondition]:
-        """The conditions on inputs that the graph reads."""
-        return {name: each for name, each in self._forgetting.conditions.items() if name in self.graph.scans()}
-
-    def computed(self) -> tuple[_ComputedUpdates, _ComputedUpdates, dict[str, Layout]]:
-        """Return what the graph computes of the partitions with the rows, and without them, and the layouts of outputs."""
-        fed: tuple[dict[str, Matrix], dict[str, Matrix]] = ({}, {})
-        values = self._values()
-        total = 0
-        for name, scan in self.graph.scans().items():
-            parts: tuple[list[Matrix], list[Matrix]] = ([], [])
-            layout = Layout(scan.schema)
-            for rows, gone in self._rows(name, values):
-                rows = rows._replace(frame=rows.frame.select(list(scan.schema)))
-                matrix = rows.matrix(layout, self.pool)
-                total += len(matrix)
-                if total > MOST:
-                    raise Uncorrectable
-                parts[0].append(matrix)
-                parts[1].append(matrix[~gone] if gone is not None else matrix)
-            nothing = np.empty((0, layout.width + self.rebuild.nt + 1), np.int64)
-            for each, some in zip(fed, parts, strict=True):
-                each[name] = np.ascontiguousarray(np.concatenate([nothing, *some]))
-        upper = Frontier(self.rebuild.manifest.upper)
-        facts = facts_of(self.rebuild.request.spec, self.readers, None, upper.elements)
-        found = []
-        layouts: dict[str, Layout] = {}
-        for each in fed:
-            trial = Trial(self.graph, self.rebuild.kinds, self.pool, facts=facts)
-            outputs = trial.close(upper, each)
-            contents = {
-                kept.identity: kernels.consolidate(np.concatenate(matrices))
-                if (matrices := kept.trace.matrices())
-                else np.empty((0, kept.key.width + kept.value.width + kept.trace.nt + 1), np.int64)
-                for kept in trial.kept
-            }
-            found.append(_ComputedUpdates(outputs, contents))
-            layouts = dict(trial.outputs)
-        return found[0], found[1], layouts
-
-    def _values(self) -> pl.DataFrame | None:
-        """Return the values of the partitions' columns in the rows that are forgotten; None where the condition alone decides which these are."""
-        columns = self.partitions.columns
-        if not columns or self._decided:
-            return None
-        found = [
-            rows.frame.filter(pl.Series(gone)).select(columns).unique()
-            for name in self._conditions
-            for rows, gone in self._read(self._unclean(name), name, columns)
-            if gone is not None
-        ]
-        return pl.concat(found).unique() if found else None
-
-    @property
-    def _decided(self) -> bool:
-        """Return whether all rows of a partition are forgotten, or none, and only inputs with such rows have partitions."""
-        wide = {name for name in self.graph.scans() if self._is_parted(name)}
-        conditions = self._conditions
-        return wide <= conditions.keys() and all(
-            set(condition.columns) <= {*self.partitions.columns} for condition in conditions.values()
-        )
-
-    def _is_parted(self, name: str) -> bool:
-        """Return whether an input has the partitions."""
-        return self.partitions.has(self.graph.scans()[name])
-
-    def _rows(self, name: str, values: pl.DataFrame | None) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
-        """Yield the rows of an input that matter, and which of them are forgotten, of an input that has such rows."""
-        scan = self.graph.scans()[name]
-        if not self._is_parted(name):
-            yield from self._read(self.readers[name], name, tuple(scan.schema))
-            return
-        reader = self._unclean(name) if self._decided else self.readers[name]
-        for rows, gone in self._read(reader, name, tuple(scan.schema)):
-            if self._decided:
-                assert gone is not None
-                inside = gone
-            elif values is None:
-                continue
-            else:
-                columns = [*self.partitions.columns]
-                numbers = rows.frame.select(columns).with_row_index("\0row")
-                found = numbers.join(values, on=columns, how="semi", nulls_equal=True)["\0row"]
-                inside = np.zeros(rows.frame.height, np.bool_)
-                inside[found.to_numpy()] = True
-            if inside.any():
-                yield rows.chosen(pl.Series(inside)), None if gone is None else gone[inside]
-
-    def _read(
-        self, reader: LogReader, name: str, columns: Sequence[str]
-    ) -> Iterator[tuple[Rows, np.ndarray[Any, Any] | None]]:
-        """Yield the rows of an input's files before the frontier, and which of them are forgotten."""
-        condition = self._forgetting.conditions.get(name)
-        wanted = columns if condition is None else tuple(dict.fromkeys((*columns, *condition.columns)))
-        reader.without = None
-        most = rows_held(self.rebuild.request.asked.resources.memory)
-        for part in reader.take(wanted, None, self.rebuild.manifest.upper, most).slices:
-            rows = part.read()
-            yield rows, None if condition is None else (~condition.keeps(rows.frame)).to_numpy()
-
-    def _unclean(self, name: str) -> LogReader:
-        """Return a reader of the files of an input that have rows that are forgotten."""
-        forgetting, given = self._forgetting, self.rebuild.found[name]
-        keys = {*forgetting.unclean.get(name, ()), *(file.key for file, _ in forgetting.archived.get(name, ()))}
-        listing = given.listing
-        tables = self.readers[name].tables
-        if keys.issuperset(file.key for file in listing.to_read) or (tables is not None and tables.newest is not None):
-            return self.readers[name]  # which of ordered tables count is only known from all files
-        if tables is not None:
-            keys &= {file.key for at, file in enumerate(listing.to_read) if at in tables.files}
-        some = replace(
-            given,
-            listing=replace(
-                listing,
-                new=tuple(file for file in listing.new if file.key in keys),
-                waiting=tuple(file for file in listing.waiting if file.key in keys),
-            ),
-        )
-        before = self.rebuild.manifest.read_anew()
-        most = rows_held(self.rebuild.request.asked.resources.memory)
-        (reader,) = in_files(open_logs(self.rebuild.request, before, {name: some}, most)).values()
-        return reader
-
-
-def _forgetting_of(rebuild: Rebuild) -> ErasureRequest:
-    forgetting = rebuild.request.decided.forgetting
-    assert forgetting is not None
-    return forgetting

@@ -50,8 +50,7 @@ from ddcli.job.request import last_time, run_time
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.generations import narrowed
 from ddcli.plan.physical import WAITING
-from ddcli.sinks.outputs import OutputWriter
-from ddcli.sinks.replacement import replace_archived
+from ddcli.sinks.replacement import CorrectingWriter, replace_archived
 from ddcli.sinks.side_logs import SideLogs
 from ddcli.sources.readers import (
     find_forgotten,
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.job.verdict import Verdict
     from ddcli.runtime.placement import Placement
+    from ddcli.sinks.outputs import OutputWriter
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Feed, InputFacts
@@ -222,7 +222,7 @@ class _Migration(DataflowRun):
         changed = {
             name: layout for name, layout in layouts.items() if rebuild.changes.outputs.get(name, "same") != "same"
         }
-        return OutputWriter(
+        return CorrectingWriter(
             rebuild.request,
             rebuild.time,
             None if forgets else rebuild.manifest.upper,
@@ -244,6 +244,7 @@ class _Migration(DataflowRun):
     ) -> Manifest:
         rebuild, readers, inputs = self.rebuild, given.readers, self._inputs
         forgetting, times, called = rebuild.request.decided.forgetting, rebuild.upper.elements, writer.called
+        assert isinstance(writer, CorrectingWriter), "as made for a rebuild"
         entries = corrected_outputs(rebuild, writer)
         if forgetting:
             files = in_files(readers)

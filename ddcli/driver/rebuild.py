@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.sinks.outputs import OutputWriter
+    from ddcli.sinks.replacement import CorrectingWriter
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Slice
     from ddcli.store.log.pieces import ConsumedRange
@@ -99,7 +99,7 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], logs: SideLogs)
             logs.correct_late(name, reader)
 
 
-def corrected_outputs(rebuild: Rebuild, publishing: OutputWriter) -> dict[str, OutputEntry]:
+def corrected_outputs(rebuild: Rebuild, publishing: CorrectingWriter) -> dict[str, OutputEntry]:
     """Return the outputs with their differences. One that is no longer in the plan is dropped; its files stay."""
     entries = {}
     for name, meaning in rebuild.changes.plan.meanings.items():

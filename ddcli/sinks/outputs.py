@@ -15,18 +15,15 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import PUBLIC, Pool
-from ddcli.engine.rounds import between, reopened
-from ddcli.engine.times import Frontier
+from ddcli.engine.rounds import reopened
 from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
-from ddcli.sinks.replacement import LogFile, divided, end_of, has_times, replaced, rows_between, spans, summed_up
 from ddcli.sinks.side_logs import MOST, NotedUpdates
 from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.files.gate import checksum
-from ddcli.store.log.joint_files import NAME as SUMMED
-from ddcli.store.log.joint_files import appended, grows, read_summary
+from ddcli.store.log.joint_files import appended, grows
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.log.writer import (
     CHUNK,
@@ -50,18 +47,17 @@ from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.listing import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.times import Frontier
     from ddcli.expressions.types import RowOrder, Schema
-    from ddcli.job.corrections import ErasureRequest
     from ddcli.job.request import Request
     from ddcli.privacy import Tags
     from ddcli.store.files.gate import Written
-    from ddcli.store.log.joint_files import JointFile, Summary
+    from ddcli.store.log.joint_files import JointFile
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -387,140 +383,6 @@ class OutputWriter:
         none = np.empty((0, layout.width + len(self.time) + 1), np.int64)
         self._count(name, 0, 0)
         self._write(name, output_bytes(none, layout, Pool(PUBLIC), self.time))
-
-    def _without_rows(self, name: str, forgetting: ErasureRequest) -> list[FileEntry]:
-        """Write a file without rows in place of a log all of whose rows are forgotten."""
-        self._files.pop(name, None)
-        self._write_columns(name)
-        files = self._files[name]
-        forgetting.note(None, 0, self.request.outputs[name] / files[0].name, files[0].size)
-        return files
-
-    def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: ErasureRequest) -> OutputEntry:
-        """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
-
-        A file that sums up older ones keeps its horizon, and no longer stands for other files. If a file is replaced, the log gets another identity, so that its readers begin anew.
-        """
-        self._finish(name)
-        directory, whole = self.request.outputs[name], self._path(name)
-        files: list[FileEntry] = []
-        before = list(known.files) if known else []
-        waiting = self._commit.withdraw_file(whole) if name in self._files and before else None
-        each = [(old, lower, upper, not at) for group, lower, upper in spans(before) for at, old in enumerate(group)]
-        for old, lower, upper, first in each:
-            place, own = directory / old.name, first and has_times(lower, upper)
-            rows = rows_between(waiting, self.time, lower, upper) if waiting and own else None
-            summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
-            if summary is not None:
-                rows = rows_between(place, self.time, ()) if rows is None else rows
-                rows = summed_up(rows, next(iter(self.time)), *summary.horizon)
-            now: pl.DataFrame | None = pl.DataFrame() if rows is None else rows
-            if not old.rows and not (rows is not None and rows.height) and fs(place).exists():
-                now = None  # it has the columns of a log without updates
-            elif rows is not None and (rows.height or summary) and fs(place).exists():
-                now = replaced(place, rows)
-            files += self._revised(place, old, now, summary, forgetting)
-        (written,) = self._files.get(name, [None])
-        added = None if waiting else written
-        if waiting and written:
-            last = end_of(before)
-            rows = rows_between(waiting, self.time, last)
-            self._commit.state.files.remove(waiting)
-            added = self._part(whole, rows, replace(written, lower=last)) if rows.height else None
-        if added:
-            files.append(added)
-            forgetting.note(None, 0, directory / added.name, added.size)
-        files = files or self._without_rows(name, forgetting)
-        horizon = self.horizons.get(name)
-        log = known.log if known and files == before else log_identity(name, self._commit.number)
-        self.progress(directory, horizon, name, log)
-        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
-        path, contents = relative(directory, self.request.state), self._contents(name, None)
-        return OutputEntry(path, schema, files, meaning, log, horizon, contents)
-
-    def correct(
-        self,
-        name: str,
-        known: OutputEntry,
-        updates: Matrix,
-        pool: Pool,
-        forgetting: ErasureRequest,
-        columns: Sequence[str] = (),
-    ) -> tuple[OutputEntry, list[tuple[Matrix, Matrix]], Frontier]:
-        """Add `updates` at closed times to the files of a log that have these times, and write only these files again.
-
-        What has later times than all files gets a file of its own. Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
-        log's times have been advanced. `columns` are enough to find few records; default: all.
-        """
-        directory, layout, width = self.request.outputs[name], self.layouts[name], self.layouts[name].width
-        files: list[FileEntry] = []
-        found: list[tuple[Matrix, Matrix]] = []
-        horizon = Frontier()
-        records, times = output_frame(updates, layout, pool, self.time), updates[:, width:-1]
-        for group, lower, upper in spans(known.files):
-            summary = read_summary(directory / group[0].name) if SUMMED.fullmatch(group[0].name) else None
-            own = updates[between(times, lower, upper)]
-            if summary is not None:
-                horizon = Frontier([summary.horizon])
-                np.maximum(own[:, width], summary.horizon[0], out=own[:, width])
-            met: list[Matrix] = []
-            for old in group:
-                place = directory / old.name
-                file = LogFile(place, layout, pool, self.time)
-                before = file.rows_of(records, columns or layout.names)
-                some, rest = divided(own, before, met)
-                some, own = (own, rest[:0]) if old is group[-1] else (some, rest)
-                after = kernels.consolidate(np.concatenate([before, some]))
-                met.append(before)
-                found.append((before, after))
-                rows = None if np.array_equal(before, after) else file.with_rows(after)
-                files += self._revised(place, old, rows, summary, forgetting)
-        last = end_of(known.files)
-        later = updates[between(times, last, ())]
-        if len(later):
-            number, rows = self._commit.number, output_frame(later, layout, pool, self.time)
-            like = FileEntry("", 0, 0, "", last, self.upper, first=number, commit=number)
-            files.append(self._part(self._path(name), rows, like))
-            found.append((later[:0], later))
-            forgetting.note(None, 0, directory / files[-1].name, files[-1].size)
-        files = files or self._without_rows(name, forgetting)
-        if files == [*known.files]:
-            return known, found, horizon
-        log = log_identity(name, self._commit.number)
-        self.progress(directory, known.horizon, name, log)
-        self._hash(name, updates)
-        return replace(known, files=files, log=log, contents=self._contents(name, known)), found, horizon
-
-    def _revised(
-        self, path: Path, old: FileEntry, rows: pl.DataFrame | None, summary: Summary | None, forgetting: ErasureRequest
-    ) -> list[FileEntry]:
-        """Return the entry of a log's file that is to have these rows, or stays as it is (None); none for a file without rows, which goes unless it has a summary."""
-        if rows is None:
-            forgetting.kept.append(old)
-            return [old]
-        if not (rows.height or summary):
-            if fs(path).exists():
-                self._commit.retire(path)
-            forgetting.note(path, old.size, None, 0)
-            return []
-        entry = self._part(path, rows, old, summary and summary._replace(parts=()).metadata())
-        forgetting.note(path, old.size, path, entry.size)
-        return [entry]
-
-    def _part(
-        self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None
-    ) -> FileEntry:
-        """Write some of a log's rows as a file of its own, of the same times and commits as another; return its entry."""
-        data = frame_bytes(rows, self.time, metadata)
-        written = self._commit.add_output(path, data)
-        return replace(
-            like,
-            name=like.name or path.name,  # the name of a folder's file has the folder's
-            rows=rows.height,
-            size=written.size,
-            checksum=written.checksum,
-            footer=checksum(footer_in(data)),
-        )
 
     def written(self) -> dict[str, int]:
         """Return the bytes of each output's files."""

@@ -19,11 +19,18 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import encode
+from ddcli.engine.rounds import between
 from ddcli.engine.times import Frontier
+from ddcli.sinks.outputs import OutputWriter
 from ddcli.store.batch.correction import records_of
-from ddcli.store.files.access import reading
+from ddcli.store.files.access import fs, reading, relative
+from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.log.writer import output_frame
+from ddcli.store.log.joint_files import NAME as SUMMED
+from ddcli.store.log.joint_files import read_summary
+from ddcli.store.log.writer import frame_bytes, output_frame
+from ddcli.store.parquet.row_groups import footer_in
+from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.tables.listing import fingerprint_of
 
 if TYPE_CHECKING:
@@ -36,8 +43,9 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.corrections import ErasureRequest
+    from ddcli.store.log.joint_files import Summary
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.state.entries import FileEntry, InputEntry, Times
+    from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.transaction import Transaction
 
 
@@ -204,3 +212,141 @@ def replace_archived(
             forgetting.note(path, file.size, path, len(data))
         found[name] = replace(inputs[name], files=tuple(files.values()))
     return found
+
+
+class CorrectingWriter(OutputWriter):
+    """The outputs of a run that also writes files of logs again, as some of their rows are forgotten."""
+
+    def _without_rows(self, name: str, forgetting: ErasureRequest) -> list[FileEntry]:
+        """Write a file without rows in place of a log all of whose rows are forgotten."""
+        self._files.pop(name, None)
+        self._write_columns(name)
+        files = self._files[name]
+        forgetting.note(None, 0, self.request.outputs[name] / files[0].name, files[0].size)
+        return files
+
+    def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: ErasureRequest) -> OutputEntry:
+        """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
+
+        A file that sums up older ones keeps its horizon, and no longer stands for other files. If a file is replaced, the log gets another identity, so that its readers begin anew.
+        """
+        self._finish(name)
+        directory, whole = self.request.outputs[name], self._path(name)
+        files: list[FileEntry] = []
+        before = list(known.files) if known else []
+        waiting = self._commit.withdraw_file(whole) if name in self._files and before else None
+        each = [(old, lower, upper, not at) for group, lower, upper in spans(before) for at, old in enumerate(group)]
+        for old, lower, upper, first in each:
+            place, own = directory / old.name, first and has_times(lower, upper)
+            rows = rows_between(waiting, self.time, lower, upper) if waiting and own else None
+            summary = read_summary(place) if SUMMED.fullmatch(old.name) else None
+            if summary is not None:
+                rows = rows_between(place, self.time, ()) if rows is None else rows
+                rows = summed_up(rows, next(iter(self.time)), *summary.horizon)
+            now: pl.DataFrame | None = pl.DataFrame() if rows is None else rows
+            if not old.rows and not (rows is not None and rows.height) and fs(place).exists():
+                now = None  # it has the columns of a log without updates
+            elif rows is not None and (rows.height or summary) and fs(place).exists():
+                now = replaced(place, rows)
+            files += self._revised(place, old, now, summary, forgetting)
+        (written,) = self._files.get(name, [None])
+        added = None if waiting else written
+        if waiting and written:
+            last = end_of(before)
+            rows = rows_between(waiting, self.time, last)
+            self._commit.state.files.remove(waiting)
+            added = self._part(whole, rows, replace(written, lower=last)) if rows.height else None
+        if added:
+            files.append(added)
+            forgetting.note(None, 0, directory / added.name, added.size)
+        files = files or self._without_rows(name, forgetting)
+        horizon = self.horizons.get(name)
+        log = known.log if known and files == before else log_identity(name, self._commit.number)
+        self.progress(directory, horizon, name, log)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        path, contents = relative(directory, self.request.state), self._contents(name, None)
+        return OutputEntry(path, schema, files, meaning, log, horizon, contents)
+
+    def correct(
+        self,
+        name: str,
+        known: OutputEntry,
+        updates: Matrix,
+        pool: Pool,
+        forgetting: ErasureRequest,
+        columns: Sequence[str] = (),
+    ) -> tuple[OutputEntry, list[tuple[Matrix, Matrix]], Frontier]:
+        """Add `updates` at closed times to the files of a log that have these times, and write only these files again.
+
+        What has later times than all files gets a file of its own. Return the log's entry, what each file had and has of the records of the updates, and perhaps of others, and the frontier to which the
+        log's times have been advanced. `columns` are enough to find few records; default: all.
+        """
+        directory, layout, width = self.request.outputs[name], self.layouts[name], self.layouts[name].width
+        files: list[FileEntry] = []
+        found: list[tuple[Matrix, Matrix]] = []
+        horizon = Frontier()
+        records, times = output_frame(updates, layout, pool, self.time), updates[:, width:-1]
+        for group, lower, upper in spans(known.files):
+            summary = read_summary(directory / group[0].name) if SUMMED.fullmatch(group[0].name) else None
+            own = updates[between(times, lower, upper)]
+            if summary is not None:
+                horizon = Frontier([summary.horizon])
+                np.maximum(own[:, width], summary.horizon[0], out=own[:, width])
+            met: list[Matrix] = []
+            for old in group:
+                place = directory / old.name
+                file = LogFile(place, layout, pool, self.time)
+                before = file.rows_of(records, columns or layout.names)
+                some, rest = divided(own, before, met)
+                some, own = (own, rest[:0]) if old is group[-1] else (some, rest)
+                after = kernels.consolidate(np.concatenate([before, some]))
+                met.append(before)
+                found.append((before, after))
+                rows = None if np.array_equal(before, after) else file.with_rows(after)
+                files += self._revised(place, old, rows, summary, forgetting)
+        last = end_of(known.files)
+        later = updates[between(times, last, ())]
+        if len(later):
+            number, rows = self._commit.number, output_frame(later, layout, pool, self.time)
+            like = FileEntry("", 0, 0, "", last, self.upper, first=number, commit=number)
+            files.append(self._part(self._path(name), rows, like))
+            found.append((later[:0], later))
+            forgetting.note(None, 0, directory / files[-1].name, files[-1].size)
+        files = files or self._without_rows(name, forgetting)
+        if files == [*known.files]:
+            return known, found, horizon
+        log = log_identity(name, self._commit.number)
+        self.progress(directory, known.horizon, name, log)
+        self._hash(name, updates)
+        return replace(known, files=files, log=log, contents=self._contents(name, known)), found, horizon
+
+    def _revised(
+        self, path: Path, old: FileEntry, rows: pl.DataFrame | None, summary: Summary | None, forgetting: ErasureRequest
+    ) -> list[FileEntry]:
+        """Return the entry of a log's file that is to have these rows, or stays as it is (None); none for a file without rows, which goes unless it has a summary."""
+        if rows is None:
+            forgetting.kept.append(old)
+            return [old]
+        if not (rows.height or summary):
+            if fs(path).exists():
+                self._commit.retire(path)
+            forgetting.note(path, old.size, None, 0)
+            return []
+        entry = self._part(path, rows, old, summary and summary._replace(parts=()).metadata())
+        forgetting.note(path, old.size, path, entry.size)
+        return [entry]
+
+    def _part(
+        self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None
+    ) -> FileEntry:
+        """Write some of a log's rows as a file of its own, of the same times and commits as another; return its entry."""
+        data = frame_bytes(rows, self.time, metadata)
+        written = self._commit.add_output(path, data)
+        return replace(
+            like,
+            name=like.name or path.name,  # the name of a folder's file has the folder's
+            rows=rows.height,
+            size=written.size,
+            checksum=written.checksum,
+            footer=checksum(footer_in(data)),
+        )

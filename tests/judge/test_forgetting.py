@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ddcli.store.state.directory
-from ddcli.driver import erasure, migration
+from ddcli.driver import forgotten_parts, migration
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
@@ -642,8 +642,8 @@ def test_only_what_the_rows_touch_is_written(tmp_path, seed, monkeypatch):
     horizons, ways, erase = horizons_of(whole), [], migration.erase
     monkeypatch.setattr(migration, "erase", lambda *given: ways.append(erase(*given)) or ways[-1])
     death = draw.choice([None, draw.randrange(30)])
-    most = draw.choice([erasure.MOST] * 4 + [3])  # more rows than that are computed anew
-    monkeypatch.setattr(erasure, "MOST", most)
+    most = draw.choice([forgotten_parts.MOST] * 4 + [3])  # more rows than that are computed anew
+    monkeypatch.setattr(forgotten_parts, "MOST", most)
     forgotten(whole, where.strip(), inputs, death)
     assert None not in ways or death is not None or most == 3  # one that is repeated after its commit reads all files
     assert logs_of(whole) == logs_of(clean, horizons)
