@@ -10,9 +10,10 @@ from ddcli.api.collection import Collection
 from ddcli.circuit import graph
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout, are_integers, decode, decode_records, encode_records, time_names
+from ddcli.engine.lanes import Layout, decode, time_names
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import PUBLIC, Pool
+from ddcli.engine.records import are_integers, decode_records, encode_records
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier, Time
 from ddcli.errors import DdError, InputError, UsageError

@@ -10,8 +10,9 @@ import polars as pl
 from ddcli.api.functions import filtering, text
 from ddcli.circuit.linear import keeping
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout, decode, decode_records, encode_records
+from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.base import Delta, consolidated
+from ddcli.engine.records import decode_records, encode_records
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace

@@ -17,13 +17,14 @@ from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, re
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
-from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.records import decode_records
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import LoopEntry, LoopScope, ScopeTree, VariablePlaces
 from ddcli.engine.stages import Handle

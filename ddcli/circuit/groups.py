@@ -10,7 +10,7 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
-from ddcli.engine.lanes import Layout, decode, encode, encode_records, hashed_lanes, ranks
+from ddcli.engine.lanes import Layout, decode, encode, hashed_lanes, ranks
 from ddcli.engine.operators.groups import positive
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
@@ -31,6 +31,7 @@ from ddcli.engine.operators.reduce_aggregates import (
 )
 from ddcli.engine.operators.reduce_replay import distinct_floats
 from ddcli.engine.pool import PUBLIC
+from ddcli.engine.records import encode_records
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
@@ -46,7 +47,7 @@ from ddcli.privacy import previewed, unnamed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.pool import Pool
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import frozen
-from ddcli.engine.columns import NULL
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
-from ddcli.engine.lanes import DIFF, Layout, decode, encode, time_names
+from ddcli.engine.lanes import DIFF, NULL, Layout, decode, encode, time_names
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Logic, Permute, Plus, Select
 from ddcli.engine.operators.memo import Answers, FormerAnswers, MemoizedCalls
 from ddcli.engine.operators.shift import PythonShift

@@ -21,7 +21,7 @@ from ddcli.circuit.linear import (
     python_shift,
 )
 from ddcli.dataclass import dataclass
-from ddcli.engine.lanes import Layout, decode_records, ranks, to_frame
+from ddcli.engine.lanes import Layout, ranks, to_frame
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Negative, Threshold
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, PairRoom, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Once, Permute
@@ -30,6 +30,7 @@ from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.shift import Delay, DelayedRows, EnterAt, Shift
 from ddcli.engine.operators.upsert import OrderedUpsert, Snapshots, Upsert
 from ddcli.engine.pool import PUBLIC, Pool
+from ddcli.engine.records import decode_records
 from ddcli.engine.trace.trace_import import Filtered
 from ddcli.expressions.tree import FilterStep
 from ddcli.expressions.types import POOLED, Type

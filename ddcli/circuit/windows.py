@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kernel_aggregates, value_layout
-from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
-from ddcli.engine.lanes import Layout, decode, ranks
+from ddcli.engine.lanes import NULL, SIGN, Layout, decode, float_lanes, float_values, ranks
 from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, GatheredGroups, Sums, null_test
 from ddcli.engine.operators.reduce_instances import Instances
@@ -26,7 +25,7 @@ from ddcli.plan.physical import lane_column, lane_columns
 from ddcli.plan.shape import is_gathered, window_cells
 
 if TYPE_CHECKING:
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.frames import Partitions
     from ddcli.engine.operators.reduce_aggregates import Aggregate, LaneRun
     from ddcli.engine.operators.running_windows import Carry

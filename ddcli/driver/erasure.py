@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.driver.rebuild import Rebuild
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.job.corrections import ErasureRequest
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ddcli.driver.rebuild import Rebuild
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.job.corrections import ErasureRequest
     from ddcli.plan.lineage import Partitions

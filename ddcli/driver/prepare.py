@@ -43,9 +43,8 @@ from ddcli.store.state.shared_arrangements import find_shared
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Counts
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.inputs import InputFiles
     from ddcli.job.request import Request

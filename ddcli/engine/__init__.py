@@ -3,13 +3,13 @@
 Nothing in here knows a file, a pipeline or a column's name; it is a library of its own.
 
 * arrow: series to memory and back, without pyarrow; memory lent to polars
-* columns: columns to lanes and back, by type
 * counts: the counts of operators, and the receiver of a run's progress
 * executor: takes shards through the stages of a schedule, and loops through their rounds
 * join_parts: the rows of a join that don't fit in memory, taken part by part through the operators behind it
-* lanes: frames and Python records to matrices and back
+* lanes: columns and frames to matrices and back
 * pool: the value that each 64-bit hash stands for
 * heap: the memory of large matrices, reused; free memory, returned to the system
+* records: Python records to matrices and back
 * rounds: time lanes: compared with frontiers, corrected in the past; rounds of loops
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together

@@ -1,162 +1,250 @@
-"""Layouts and matrices: frames and records to int64 matrices and back.
+"""Layouts and matrices: columns and frames to int64 lanes and back.
 
 A batch of updates is one C-contiguous int64 matrix `[data lanes | time lanes | diff]`. The lanes of a column are
 adjacent and the columns are in the order of the schema, so an operator that only renames, drops or reorders columns, or
-splits a record into key and value, permutes lanes and never reads a value. See `columns` for the lanes of each type.
+splits a record into key and value, permutes lanes and never reads a value.
 
-Python values of the library's records take microseconds where a frame would cost milliseconds: integers, floats, booleans and strings are converted
-here; values of the other kinds go through polars, a column at a time.
+The meaning of a lane's 64 bits depends on the kind of type. The order of lanes is the order of values in all kinds but the hashed ones, with null last; and two values are equal exactly when
+their lanes are. Kernels compare lanes and nothing else, so these two invariants make sorting and joining of matrices right.
+
+A kind that leaves the pattern `NULL` (the largest int64) free uses it for null. A nullable column of a kind that needs
+all 64 bits (`FLAGGED`) has a lane in front instead: 0 = present, 1 = null.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.engine.arrow import series_of
-from ddcli.engine.columns import (
-    NULL,
-    NullInRequired,
-    check_column,
-    decode_column,
-    encode_column,
-    float_lanes,
-    float_values,
-    null_mask,
-)
+from ddcli.engine.arrow import chunks, series_of, to_series
 from ddcli.errors import InputError
-from ddcli.expressions.nanoseconds import to_values
-from ddcli.expressions.python_values import UnfitError, to_series
-from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS, POOLED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ddcli.engine.columns import Lanes
-    from ddcli.engine.pool import Pool
-    from ddcli.expressions.types import Type
-
-
-TOP = 2**63
-ACCEPTED: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(INTEGERS, (int,)),
-    **dict.fromkeys(FLOATS, (float, int)),
-    "bool": (bool,),
-    "string": (str,),
-    "binary": (bytes,),
-}
-RANGES = {kind: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in INTEGERS}
-
-
-def encode_values(values: Sequence[Any], name: str, column: Type, pool: Pool, out: Lanes) -> None:
-    """Write the lanes of a column's Python values into `out`, an (n, column.lanes) view of any strides.
-
-    Raises InputError for a value that is not of the type, NullInRequired for None where the type refuses it.
-    """
-    kind = column.kind
-    accepted = ACCEPTED.get(kind)
-    if accepted is None:
-        _encode_through_polars(values, name, column, pool, out)
-        return
-    for row, value in enumerate(values):
-        if value is None:
-            if not column.nullable:
-                raise NullInRequired(name, row)
-        elif type(value) not in accepted:
-            raise _refusal(value, name, column)
-    if kind in INTEGERS:
-        _encode_integers(values, name, column, out)
-    elif kind == "bool":
-        out[:, 0] = [value or 0 for value in values]
-    elif kind in FLOATS:
-        out[:, 0] = _float_lanes(values, name, column)
-    else:
-        out[:, 0] = pool.intern_bytes(_raw(values, name, column), column)
-    if column.nullable:
-        mask = [value is None for value in values]
-        if kind in FLAGGED:
-            out[:, 0] = mask
-        else:
-            out[:, 0][mask] = NULL
-
-
-def decode_values(lanes: Lanes, column: Type, pool: Pool) -> list[Any]:
-    """Return the Python values of a column's lanes, those with nanoseconds whole; see `expressions.nanoseconds`."""
-    kind = column.kind
-    if kind in ("string", "binary"):
-        found = pool.bytes_of(lanes[:, 0], column)
-        return [None if value is None else value.decode() for value in found] if kind == "string" else found
-    if kind in INTEGERS:
-        values: list[Any] = lanes[:, -1].tolist()
-        if kind == "uint64":
-            values = [value + TOP for value in values]
-    elif kind == "bool":
-        values = (lanes[:, 0] != 0).tolist()
-    elif kind in FLOATS:
-        values = float_values(lanes[:, 0]).tolist()
-    else:
-        return to_values(decode_column(lanes, column, pool, ""), column)
-    mask = null_mask(lanes, column)
-    if mask is None:
-        return values
-    return [None if null else value for value, null in zip(values, mask.tolist(), strict=True)]
-
-
-def _encode_integers(values: Sequence[int | None], name: str, column: Type, out: Lanes) -> None:
-    low, high = RANGES[column.kind]
-    for value in values:
-        if value is not None and not low <= value <= high:
-            raise _refusal(value, name, column)
-    shift = TOP if column.kind == "uint64" else 0
-    out[:, -1] = [0 if value is None else value - shift for value in values]
-
-
-def _float_lanes(values: Sequence[float | None], name: str, column: Type) -> Lanes:
-    try:
-        numbers = np.array([0.0 if value is None else value for value in values], np.float64)
-    except OverflowError:  # an integer beyond all floats
-        raise _refusal(max(values, key=lambda value: abs(value or 0)), name, column) from None
-    if column.kind == "float32":
-        with np.errstate(over="ignore"):  # a number too large for it is infinite, as when polars casts
-            numbers = numbers.astype(np.float32).astype(np.float64)
-    return float_lanes(numbers)
-
-
-def _raw(values: Sequence[Any], name: str, column: Type) -> list[bytes | None]:
-    raw: list[bytes | None] = []
-    for value in values:
-        try:
-            raw.append(value.encode() if isinstance(value, str) else value)
-        except UnicodeEncodeError:  # half of a surrogate pair
-            raise _refusal(value, name, column) from None
-    return raw
-
-
-def _encode_through_polars(values: Sequence[Any], name: str, column: Type, pool: Pool, out: Lanes) -> None:
-    try:
-        series = to_series(name, values, column)
-    except UnfitError as error:
-        raise _refusal(values[error.row], name, column) from error
-    encode_column(series, column, pool, out)
-
-
-def _refusal(value: Any, name: str, column: Type) -> InputError:
-    return InputError(f"column '{name}' can't hold {value!r}: its type is {column}")
-
+from ddcli.expressions.moments import RANGE, leaves_years, year_of
+from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.columns import Lanes
+    from numpy.typing import NDArray
+
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
 
+    Lanes = NDArray[np.int64]
+    Matrix = Lanes
+    """Rows of lanes, C-contiguous."""
+
     Decoded = dict[tuple[int, Type], pl.Series]
     """Columns of a matrix, by their first lane there and their type."""
+
+NULL = 2**63 - 1
+SIGN = np.int64(-(2**63))
+
+
+class NullInRequired(InputError):
+    """A null in a column whose type refuses nulls."""
+
+    def __init__(self, column: str, row: int, what: str = "a null"):
+        super().__init__(
+            f"column '{column}' has {what} in row {row}, but its type refuses nulls",
+            hint=f"write the type of '{column}' with a '?' to allow nulls, or filter them out before",
+        )
+        self.column = column
+        self.row = row
+        self.what = what
+
+
+def float_lanes(values: NDArray[np.float64]) -> Lanes:
+    """Return int64 lanes in the order of the floats: -0.0 as 0.0, every NaN as one that sorts after infinity.
+
+    IEEE patterns of positive floats are in order as they are, negative ones in reverse: all bits but the sign flip.
+    NaN stays below `NULL`, because its pattern is the canonical quiet one.
+    """
+    fresh = values + 0.0  # also turns -0.0 into 0.0
+    fresh[np.isnan(fresh)] = np.nan  # one sign and payload
+    bits: Lanes = fresh.view(np.int64)
+    flip = bits >> 63
+    flip &= NULL
+    bits ^= flip
+    return bits
+
+
+def float_values(lanes: Lanes) -> NDArray[np.float64]:
+    """Return the floats of `float_lanes`."""
+    flip = lanes >> 63
+    flip &= NULL
+    flip ^= lanes
+    return flip.view(np.float64)
+
+
+def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> None:
+    """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
+
+    Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
+    """
+    check_column(series, column)
+    nulls, kind = series.null_count(), column.kind
+    if kind == "null":
+        out[:, 0] = NULL
+    elif kind in POOLED:
+        out[:, 0] = pool.intern(series, column)
+    elif kind == "decimal":
+        _encode_decimal(series, column, out)
+    elif not nulls:
+        out[:, -1] = _physical(series, kind)
+        if out.shape[1] == 2:
+            out[:, 0] = 0
+    else:
+        mask = series.is_null().to_numpy()
+        out[:, -1] = _physical(_filled(series, kind), kind)
+        if kind in FLAGGED:
+            np.copyto(out[:, 1], 0, where=mask)
+            out[:, 0] = mask
+        else:
+            np.copyto(out[:, 0], NULL, where=mask)
+
+
+def check_column(series: pl.Series, column: Type) -> None:
+    """Raise NullInRequired, or InputError outside the years 1 to 9999, where a column has a value without a representation in lanes."""
+    if not column.nullable and series.null_count():
+        raise NullInRequired(series.name, _first_null(series))
+    if column.inner is not None:
+        _check_elements(series, column.inner)
+    if column.fields:
+        _check_fields(series, column)
+    if column.kind in ("date", "datetime") and leaves_years(series):
+        row = next(row for row in range(len(series)) if leaves_years(series[row : row + 1]))
+        year = year_of(series[row : row + 1])
+        raise InputError(f"column '{series.name}' has a {column.kind} in the year {year}, in row {row}", hint=RANGE)
+
+
+def decode_column(lanes: Lanes, column: Type, pool: Pool, name: str) -> pl.Series:
+    """Return the column whose lanes are `lanes`, an (n, column.lanes) view of any strides. Always copies."""
+    kind = column.kind
+    if kind == "null":
+        return pl.Series(name, [None], dtype=pl.Null).new_from_index(0, len(lanes))
+    if kind in POOLED:
+        return pool.values(lanes[:, 0], column).alias(name)
+    if kind == "decimal":
+        return _decode_decimal(lanes, column, name)
+    mask = null_mask(lanes, column)
+    series = _from_physical(name, lanes[:, -1], column, mask)
+    return series if mask is None else series.set(series_of("", mask), None)
+
+
+def null_mask(lanes: Lanes, column: Type) -> NDArray[np.bool_] | None:
+    """Return which rows are null, or None when none is."""
+    if not column.nullable:
+        return None
+    mask: NDArray[np.bool_] = lanes[:, 0] == (1 if column.kind in FLAGGED else NULL)
+    return mask if mask.any() else None
+
+
+def _first_null(series: pl.Series) -> int:
+    first = series.is_null().arg_max()
+    assert first is not None
+    return first
+
+
+def _check_elements(lists: pl.Series, inner: Type) -> None:
+    """Raise NullInRequired where a list has a null that the type of its elements refuses, at any depth."""
+    elements = lists.explode(empty_as_null=False, keep_nulls=False)
+    if elements.null_count() and not inner.nullable:
+        ends = lists.list.len().fill_null(0).cum_sum().to_numpy()
+        row = int(np.searchsorted(ends, _first_null(elements), side="right"))
+        raise NullInRequired(lists.name, row, "a null in the list")
+    if inner.inner is not None:
+        _check_elements(elements, inner.inner)
+    if inner.fields:
+        _check_fields(elements, inner)
+
+
+def _check_fields(structs: pl.Series, column: Type) -> None:
+    """Raise NullInRequired where a struct has a null that the type of its field refuses, at any depth; the row is that among its parts."""
+    there = structs.drop_nulls()
+    for name, kind in column.fields:
+        values = there.struct.field(name)
+        if values.null_count() and not kind.nullable:
+            row = int(structs.is_not_null().arg_true()[_first_null(values)])
+            raise NullInRequired(structs.name, row, f"a null in the field '{name}'")
+        if kind.inner is not None:
+            _check_elements(values, kind.inner)
+        if kind.fields:
+            _check_fields(values, kind)
+
+
+def _filled(series: pl.Series, kind: str) -> pl.Series:
+    """Return the series with its nulls as zeros, so that numpy takes it in its own type."""
+    if kind == "bool":
+        return series.fill_null(value=False)
+    if kind in ("date", "time", "datetime", "duration"):
+        series = series.cast(pl.Int32 if kind == "date" else pl.Int64)
+    return series.fill_null(0)
+
+
+def _physical(series: pl.Series, kind: str) -> NDArray[np.int64]:
+    """Return the lane values of a fixed-width column without nulls. Zero-copy when the column is one int64 chunk."""
+    if kind in ("date", "time", "datetime", "duration"):
+        series = series.cast(pl.Int32 if kind == "date" else pl.Int64)
+    values = series.to_numpy()
+    if kind == "uint64":
+        return values.view(np.int64) ^ SIGN
+    if kind in ("float32", "float64"):
+        return float_lanes(values.astype(np.float64, copy=False))
+    return values
+
+
+def _from_physical(name: str, lane: Lanes, column: Type, mask: NDArray[np.bool_] | None) -> pl.Series:
+    kind = column.kind
+    if mask is not None and kind not in FLAGGED:
+        lane = np.where(mask, 0, lane)  # NULL would not fit the narrower physical type
+    if kind == "bool":
+        return series_of(name, lane != 0)
+    if kind in ("float32", "float64"):
+        return series_of(name, float_values(lane).astype(kind, copy=False))
+    if kind == "uint64":
+        return series_of(name, (lane ^ SIGN).view(np.uint64))
+    if kind == "date":
+        return series_of(name, lane.astype(np.int32)).cast(pl.Date)
+    if kind in ("time", "datetime", "duration"):
+        return series_of(name, lane.copy()).cast(column.to_polars())
+    return series_of(name, lane.astype(kind))  # always a copy: polars keeps the array
+
+
+def _encode_decimal(series: pl.Series, column: Type, out: Lanes) -> None:
+    """Write unscaled values: the low words of polars' 128-bit integers, and the high ones where 18 digits may not do.
+
+    The low word is unsigned, so its sign bit is flipped to put it in order.
+    """
+    row = 0
+    for chunk in chunks(series):
+        words, nulls = chunk.words(2), chunk.nulls()
+        part = out[row : row + len(words)]
+        row += len(words)
+        if column.is_wide:
+            part[:, 0] = words[:, 1]
+            np.bitwise_xor(words[:, 0], SIGN, out=part[:, 1])
+        else:
+            part[:, 0] = words[:, 0]
+        if nulls is not None:
+            part[nulls] = [NULL, 0][: part.shape[1]]
+
+
+def _decode_decimal(lanes: Lanes, column: Type, name: str) -> pl.Series:
+    mask = null_mask(lanes, column)
+    words = np.empty((len(lanes), 2), np.int64)
+    if column.is_wide:
+        words[:, 1] = lanes[:, 0]
+        np.bitwise_xor(lanes[:, 1], SIGN, out=words[:, 0])
+    else:
+        words[:, 0] = lanes[:, 0]
+        np.right_shift(lanes[:, 0], 63, out=words[:, 1])
+    if mask is not None:
+        words[mask] = 0
+    return to_series(f"d:{column.precision},{column.scale}", len(lanes), [words], mask).alias(name)
 
 
 DIFF = "diff"
@@ -181,7 +269,6 @@ def to_frame(updates: np.ndarray, layout: Layout, pool: Pool, nt: int) -> pl.Dat
     return pl.DataFrame([*data.get_columns(), *tail])
 
 
-INTEGER = {int}
 EXACT = frozenset({*INTEGERS, "bool", "date", "time", "datetime", "duration", "decimal", "string", "binary"})
 """The kinds of types whose values `decode` returns bit for bit as `encode` took them; floats, for one, have a single NaN and a single zero afterwards."""
 MANY = 1 << 10
@@ -348,53 +435,3 @@ def ranks(matrix: Lanes, layout: Layout, pool: Pool, at: int = 0) -> Lanes:
             lane = layout.lanes(name).start
             ranked[:, lane] = pool.ranks(ranked[:, lane], kind)
     return ranked
-
-
-def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Pool) -> Lanes:
-    """Return the (n, width) matrix of Python records, a tuple of values each in the order of the columns.
-
-    Raises InputError for a value that is not of its column's type or a record of another length, NullInRequired.
-    """
-    count = len(layout.names)
-    for record in records:
-        if not isinstance(record, tuple | list):
-            raise InputError(
-                f"the record {record!r} is not a tuple of values, one for each of: {', '.join(layout.names)}"
-            )
-        if len(record) != count:
-            wanted = ", ".join(layout.names)
-            raise InputError(f"the record {record!r} has {len(record)} values, not one for each of: {wanted}")
-    if are_integers(records, layout):
-        try:
-            return np.array(records, np.int64).reshape(-1, count)
-        except OverflowError:
-            pass  # the general way below reports the column
-    out = np.empty((len(records), layout.width), np.int64)
-    for position, (name, column) in enumerate(layout.schema.items()):
-        lanes = layout.lanes(name)
-        values = [record[position] for record in records]
-        encode_values(values, name, column, pool, out[:, lanes.start : lanes.stop])
-    return out
-
-
-def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
-    """Return whether a layout has only int64 columns and each record is as many Python integers, of any size."""
-    count = len(layout.names)
-    if not layout.only_int64 or not count:
-        return False
-    try:
-        lengths = {*map(len, records)}
-    except TypeError:  # a value that stands for a record of itself is reported by the general way
-        return False
-    return lengths == {count} and {*map(type, chain.from_iterable(records))} == INTEGER
-
-
-def decode_records(matrix: Lanes, layout: Layout, pool: Pool) -> list[tuple[Any, ...]]:
-    """Return the Python records of a matrix that begins with a layout's lanes; lanes after them are ignored."""
-    if layout.only_int64:
-        return list(map(tuple, matrix[:, : layout.width].tolist()))
-    columns = []
-    for name, column in layout.schema.items():
-        lanes = layout.lanes(name)
-        columns.append(decode_values(matrix[:, lanes.start : lanes.stop], column, pool))
-    return list(zip(*columns, strict=True))

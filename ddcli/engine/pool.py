@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
-from ddcli.engine.columns import NULL, decode_column, encode_column
 from ddcli.engine.kernels.hashes import hash_ranges, initial_words, keyed_ranges
 from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views
+from ddcli.engine.lanes import NULL, decode_column, encode_column
 from ddcli.errors import EngineError
 from ddcli.expressions.types import POOLED, Type, from_polars
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
 
     Hasher = Callable[[Lanes, Lanes, np.ndarray, Lanes], object]
 

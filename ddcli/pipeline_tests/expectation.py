@@ -13,7 +13,7 @@ import polars as pl
 
 from ddcli.circuit.trial import as_of, closed
 from ddcli.dataclass import dataclass, frozen
-from ddcli.engine.lanes import decode_records
+from ddcli.engine.records import decode_records
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.nanoseconds import Fine, to_values
 from ddcli.expressions.python_values import to_series
@@ -27,8 +27,7 @@ from ddcli.store.texts import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.engine.times import Frontier
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.engine.times import Time
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema

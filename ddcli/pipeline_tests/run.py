@@ -13,7 +13,8 @@ from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT, Counts
-from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.lanes import Layout
+from ddcli.engine.records import decode_records
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import BudgetError, DdError, SpecError, SpecErrors, UsageError
 from ddcli.job.budget import RunCost, run_budget
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.circuit.trial import Kept
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.errors import Span
     from ddcli.plan.test_steps import Expectation, Test
     from ddcli.spec.model import Budget

@@ -35,8 +35,8 @@ from ddcli.store.texts import format_time, parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Progress
+    from ddcli.engine.lanes import Matrix
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
 

@@ -30,7 +30,7 @@ from ddcli.store.texts import format_time
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.provenance.evaluated_plan import Numbers
 
 

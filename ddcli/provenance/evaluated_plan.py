@@ -15,8 +15,8 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.engine import kernels
-from ddcli.engine.columns import NullInRequired
-from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
+from ddcli.engine.lanes import Layout, NullInRequired, decode, encode
+from ddcli.engine.records import decode_records, encode_records
 from ddcli.engine.times import Frontier, Time
 from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import to_values
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from ddcli.circuit.traces import StateAnswers
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.tree import StageResult, Step
     from ddcli.expressions.types import Schema

@@ -27,8 +27,8 @@ from ddcli.store.texts import format_time, null_hint, parse_condition, parse_unt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.engine.columns import Matrix
     from ddcli.engine.counts import Progress
+    from ddcli.engine.lanes import Matrix
     from ddcli.errors import CheckError
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request

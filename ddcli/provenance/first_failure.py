@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.times import Time
     from ddcli.provenance.inputs import Inputs
 

@@ -19,7 +19,8 @@ import polars as pl
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.prepare import TOGETHER, WholeInputs
-from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.lanes import Layout
+from ddcli.engine.records import decode_records
 from ddcli.errors import InputError
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine, to_values
@@ -33,7 +34,7 @@ from ddcli.sources.arrangement_input import SharedReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type

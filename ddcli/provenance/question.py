@@ -34,7 +34,7 @@ from ddcli.store.texts import format_time
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.times import Time
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.provenance.evaluated_plan import Record

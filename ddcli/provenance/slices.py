@@ -34,7 +34,7 @@ from ddcli.store.batch.stored_batch import stored_batches
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier, Time
     from ddcli.job.request import Request

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request

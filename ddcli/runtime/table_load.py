@@ -36,7 +36,7 @@ from ddcli.store.targets.mark import TableFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.job.request import Request
     from ddcli.store.targets.file_table import Write
 

@@ -11,7 +11,7 @@ import pytest
 
 from ddcli.driver import execute
 from ddcli.engine import pool as pool_module
-from ddcli.engine.columns import NULL
+from ddcli.engine.lanes import NULL
 from ddcli.engine.pool import PUBLIC
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ddcli import Dataflow
-from ddcli.engine.columns import encode_column
+from ddcli.engine.lanes import encode_column
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import Type

@@ -10,10 +10,10 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.operators import CircuitContext
-from ddcli.engine.lanes import decode_records, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
 from ddcli.engine.process import Workers
+from ddcli.engine.records import decode_records, encode_records
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier

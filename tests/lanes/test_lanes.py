@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal, assert_series_equal
 
 from ddcli.engine import lanes
-from ddcli.engine.columns import NULL, NullInRequired
-from ddcli.engine.lanes import Columns, Layout, decode, decode_records, encode, encode_records
+from ddcli.engine.lanes import NULL, Columns, Layout, NullInRequired, decode, encode
 from ddcli.engine.pool import Pool
+from ddcli.engine.records import decode_records, encode_records
 from ddcli.errors import InputError
 from ddcli.expressions.moments import limits
 from ddcli.expressions.nanoseconds import Fine

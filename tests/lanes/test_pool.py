@@ -19,11 +19,11 @@ from polars.testing import assert_series_equal
 
 from ddcli.engine import arrow
 from ddcli.engine import pool as pool_module
-from ddcli.engine.columns import NULL
 from ddcli.engine.jit import registry
 from ddcli.engine.kernels import hashes as siphash_module
 from ddcli.engine.kernels import pool_table
 from ddcli.engine.kernels.hashes import hash_ranges
+from ddcli.engine.lanes import NULL
 from ddcli.engine.pool import PUBLIC, HashCollision, Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ddcli.engine.columns import NULL, float_lanes, float_values
+from ddcli.engine.lanes import NULL, float_lanes, float_values
 from ddcli.engine.operators import reduce_aggregates as aggregates
 from ddcli.engine.operators.reduce_instances import Due
 from tests.reference.aggregates import as_float

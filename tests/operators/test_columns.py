@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from ddcli.circuit.linear import linear_operator
 from ddcli.engine import lanes
-from ddcli.engine.columns import NullInRequired
 from ddcli.engine.heap import BufferPool
-from ddcli.engine.lanes import Columns, Layout
+from ddcli.engine.lanes import Columns, Layout, NullInRequired
 from ddcli.engine.operators.base import Delta, Operator
 from ddcli.engine.operators.linear import Constant, Permute
 from ddcli.engine.pool import Pool

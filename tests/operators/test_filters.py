@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.circuit import linear
-from ddcli.engine.lanes import Layout, decode_records, encode
+from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.linear import Consolidate, Once, Select
 from ddcli.engine.pool import Pool
+from ddcli.engine.records import decode_records
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace

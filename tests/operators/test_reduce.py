@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import locate
+from ddcli.engine.lanes import NULL
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
     Count,

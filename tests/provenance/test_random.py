@@ -18,7 +18,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.lanes import Layout
+from ddcli.engine.records import decode_records
 from ddcli.expressions.nanoseconds import finer
 from ddcli.expressions.types import parse_type
 from ddcli.job.request import read_request

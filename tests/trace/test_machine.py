@@ -22,10 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ddcli.circuit.traces import StateTraces
 from ddcli.engine import kernels
 from ddcli.engine.kernels import uniform
-from ddcli.engine.lanes import Layout, decode_records, encode_records
+from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.pool import Pool
+from ddcli.engine.records import decode_records, encode_records
 from ddcli.engine.rounds import Interval, before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace import policy

@@ -21,7 +21,7 @@ from ddcli.engine.trace.trace_import import nearby
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Gather
 

@@ -38,7 +38,7 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.asof import AsofJoin, Neighbours
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.shift import DelayedRows

@@ -51,7 +51,7 @@ from ddcli.engine.operators.reduce_replay import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.reduce_replay import Search
 

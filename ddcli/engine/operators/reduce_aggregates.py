@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ddcli.dataclass import frozen
-from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import reduce_sums
+from ddcli.engine.lanes import NULL
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.reduce_instances import Instances
 
 Number = Literal["signed", "unsigned", "wide"]

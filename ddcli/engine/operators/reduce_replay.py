@@ -12,9 +12,9 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.jit.registry import DiffOverflow
 from ddcli.engine.kernels import ordered_values, reduce_rows, reduce_sums
+from ddcli.engine.lanes import NULL, float_lanes, float_values
 from ddcli.engine.operators.reduce_aggregates import (
     Count,
     CountDistinct,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate, Ordered
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import GatheredGroups
     from ddcli.engine.rounds import Interval

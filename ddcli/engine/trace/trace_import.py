@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.engine.operators.join import Readable
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Batch

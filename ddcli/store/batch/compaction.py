@@ -43,7 +43,7 @@ from ddcli.store.state.manifest import RESTORE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.store.batch.file import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.transaction import FileSink

@@ -20,7 +20,7 @@ from ddcli.store.batch.file import in_byte_order
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.file import BatchLayout, Strings
     from ddcli.store.batch.stored_batch import StoredBatch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.store.batch.file import BatchLayout
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.verify import OpenBundles

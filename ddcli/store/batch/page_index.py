@@ -39,7 +39,7 @@ from ddcli.expressions.types import INTEGERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.expressions.types import Type
 
     Data = np.ndarray[Any, np.dtype[np.uint8]]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchFile, BatchLayout, Mapped

@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.engine.columns import NULL, SIGN, float_values
 from ddcli.engine.kernels import page_writer
 from ddcli.engine.kernels.page_headers import (
     DELTAS,
@@ -32,6 +31,7 @@ from ddcli.engine.kernels.page_headers import (
     walk_pages,
 )
 from ddcli.engine.kernels.page_values import FLOAT, NARROW, NULLABLE, NUMBERED, OTHER, SLACK, TEXT, WIDTH
+from ddcli.engine.lanes import NULL, SIGN, float_values
 from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.store.batch import file
 from ddcli.store.batch.file import IndexWriter
@@ -63,7 +63,7 @@ from ddcli.store.parquet.row_groups import END as AFTER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchLayout

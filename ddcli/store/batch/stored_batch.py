@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.store.batch.file import Strings
     from ddcli.store.state.entries import ArrangementEntry, FileEntry
     from ddcli.store.state.verify import OpenBundles

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ddcli.engine.columns import Matrix
+    from ddcli.engine.lanes import Matrix
     from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchLayout
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema

@@ -13,8 +13,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
-from ddcli.engine.columns import encode_column
-from ddcli.engine.lanes import Columns
+from ddcli.engine.lanes import Columns, encode_column
 from ddcli.engine.pool import PUBLIC, Pool
 from ddcli.errors import InputError
 from ddcli.expressions.stage import Evaluation, evaluation
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
     from ddcli.store.formats.base import ConvertedRows, Format, SnapshotsFormat

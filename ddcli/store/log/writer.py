@@ -31,8 +31,7 @@ from ddcli.store.state.contents import UPDATES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ddcli.engine.columns import Matrix
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Layout, Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.entries import Times

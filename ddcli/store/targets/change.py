@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.expressions.types import RowOrder, Schema
     from ddcli.store.batch.stored_batch import KeyLookup
     from ddcli.store.state.entries import FileEntry

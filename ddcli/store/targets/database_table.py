@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.expressions.types import Schema
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitRecord, TableFile

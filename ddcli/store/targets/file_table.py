@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.change import Change

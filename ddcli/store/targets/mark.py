@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.change import Change
 

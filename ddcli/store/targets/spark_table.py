@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from ddcli.engine.columns import Lanes
+    from ddcli.engine.lanes import Lanes
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitKey, CommitRecord, TableFile
 
