@@ -158,7 +158,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
 def _kernels() -> dict[str, Any]:
     """Return the folder of compiled kernels, and the number of those that are compiled from the present sources."""
     from ddcli.engine import kernels
-    from ddcli.engine.jit import cache, registry, settings
+    from ddcli.engine.jit import load, registry, settings
 
     folder = settings.cache_dir()
     names = registry.every_kernel(kernels.__name__)
@@ -166,9 +166,9 @@ def _kernels() -> dict[str, Any]:
     return {
         "directory": str(folder),
         "writable": os.access(above, os.W_OK),
-        "compiled": sum(map(cache.is_kept, names)),
+        "compiled": sum(map(load.is_kept, names)),
         "of": len(names),
-        "bytes": sum(file.stat().st_size for place in (folder, cache.CARRIED) for file in place.glob("*.kernel")),
+        "bytes": sum(file.stat().st_size for place in (folder, load.CARRIED) for file in place.glob("*.kernel")),
     }
 
 

@@ -83,7 +83,7 @@ def functions() -> Functions:
 
 
 def _make() -> Functions:
-    from ddcli.engine.jit.cache import addresses
+    from ddcli.engine.jit.load import addresses
 
     # polars may return memory even at the end of the process, when Python is finalised.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lent))

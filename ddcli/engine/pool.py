@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
-from ddcli.engine.kernels.hashes import hash_ranges, initial_words, keyed_ranges
+from ddcli.engine.kernels.hashes import INITIAL, hash_ranges, keyed_ranges
 from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views
 from ddcli.engine.lanes import NULL, decode_column, encode_column
 from ddcli.errors import EngineError
@@ -68,6 +68,12 @@ def hasher(secret: bytes) -> Hasher:
         return hash_ranges
     words = initial_words(secret)
     return lambda starts, lengths, data, out: keyed_ranges(starts, lengths, data, words, out)
+
+
+def initial_words(secret: bytes) -> np.ndarray:
+    """Return the four words with which hashing under a secret of 16 bytes begins."""
+    k = [int.from_bytes(secret[at : at + 8], "little") for at in (0, 8)]
+    return np.array([word ^ k[at % 2] for at, word in enumerate(INITIAL)], np.uint64)
 
 
 class Pool:

@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete
 
 from ddcli.cli import doctor
 from ddcli.cli.main import COMMANDS, COMPLETE, cli
-from ddcli.engine.jit import cache
+from ddcli.engine.jit import load
 from ddcli.plan.pipeline_file import json_schema
 from ddcli.version import install_command
 from tests.harness import ROOT, contents, snapshot
@@ -253,7 +253,7 @@ def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
     missing = {"polars", "numba", "pyspark"}
     monkeypatch.setattr(doctor, "package_version", lambda name: None if name in missing else "1")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
-    monkeypatch.setattr(cache, "is_kept", lambda _: False)
+    monkeypatch.setattr(load, "is_kept", lambda _: False)
     result = orders("doctor", "orders.yaml")
     assert result.code == 1
     assert "polars      not installed\n" in result.out

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import bundled_kernels, cache, linker, settings
-from ddcli.engine.jit.image import Image, translate
+from ddcli.engine.jit import bundled_kernels, linker, load, settings
+from ddcli.engine.jit.object_code import translate
+from ddcli.engine.jit.registry import Image
 from ddcli.engine.kernels import hashes
 from tests.kernels.test_image import CODE, KEYS, SHARDS
 
@@ -75,8 +76,8 @@ def test_code_reaches_its_data_and_functions_outside(place):
 def test_a_kernel(tmp_path, place):
     """Its arguments are this process's arrays; integers stand for themselves, as the functions that make objects of them return their argument."""
     bundled_kernels.compile_into(tmp_path, [SHARDS], [settings.AARCH64])
-    file = tmp_path / cache.carried_name(SHARDS, settings.AARCH64)
-    image = cache.read(file)
+    file = tmp_path / load.carried_name(SHARDS, settings.AARCH64)
+    image = load.read(file)
     assert isinstance(image, Image)
     machine = Machine(image, place)
     keys, out = np.ascontiguousarray(KEYS), np.zeros(len(KEYS), np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import bundled_kernels, cache, image, linker, registry, settings
+from ddcli.engine.jit import bundled_kernels, linker, load, object_code, registry, settings
 from ddcli.engine.kernels import hashes
 from ddcli.version import install_command
 
@@ -42,10 +42,10 @@ def alone(script: str, *arguments: object) -> str:
 CARRIED = """
 import ctypes, json, numpy as np
 from ddcli.engine import arrow, kernels
-from ddcli.engine.jit import cache, registry, settings
+from ddcli.engine.jit import load, registry, settings
 from ddcli.engine.kernels import text_syntax
 
-cache.CARRIED = Path(sys.argv[1])
+load.CARRIED = Path(sys.argv[1])
 own, *others = settings.targets()
 found = []
 for target in json.loads(sys.argv[2]):
@@ -58,7 +58,7 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(arrow.functions().array_came_back)(ctype
 arrow.release_returned()
 found.append(len(arrow._lent))
 try:
-    cache.addresses(text_syntax.csv_is_sound.full_name)
+    load.addresses(text_syntax.csv_is_sound.full_name)
 except registry.KernelError as error:
     found.append([error.problem, error.hint])
 print(json.dumps(found))
@@ -77,7 +77,7 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     assert "numba" in problem
     assert hint == install_command("compile")
     for target in targets:
-        file = tmp_path / cache.carried_name(SHARDS, target)
+        file = tmp_path / load.carried_name(SHARDS, target)
         file.write_bytes(file.read_bytes()[:-1] + b"X")
     with pytest.raises(subprocess.CalledProcessError) as failed:
         alone(CARRIED, tmp_path, json.dumps(targets))
@@ -86,7 +86,7 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
 
 def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
     """A wheel whose files are named otherwise than their readers name them carries nothing."""
-    expected = cache.carried_name(SHARDS, settings.V3)
+    expected = load.carried_name(SHARDS, settings.V3)
     read = Path.read_bytes
 
     def read_slowly(path):
@@ -94,16 +94,16 @@ def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", read_slowly)
-    cache._digest.cache_clear()
-    cache._ours.cache_clear()
+    load._digest.cache_clear()
+    load._ours.cache_clear()
     with ThreadPoolExecutor() as threads:
-        assert set(threads.map(partial(cache.carried_name, SHARDS), [settings.V3] * 3)) == {expected}
+        assert set(threads.map(partial(load.carried_name, SHARDS), [settings.V3] * 3)) == {expected}
 
 
 OBJECTS = """
 from ddcli.engine.jit import settings
 settings.takes_images = lambda: False
-from ddcli.engine.jit import cache, compile, linker, registry
+from ddcli.engine.jit import compile, linker, load, registry
 from ddcli.engine.kernels import hashes
 
 def refuse(codes):
@@ -111,7 +111,7 @@ def refuse(codes):
 
 linker.image_of = refuse
 made = {compile.matrix_of: compile.matrix_of_compiled}
-cache.write(Path(sys.argv[1]), linker.linked([compile.compile_kernel(hashes.assign_shards, made)]))
+load.write(Path(sys.argv[1]), linker.linked([compile.compile_kernel(hashes.assign_shards, made)]))
 """
 
 
@@ -121,9 +121,9 @@ def test_code_that_can_not_be_linked_is_loaded_by_llvm(tmp_path, monkeypatch):
     command = [sys.executable, "-c", "import sys; from pathlib import Path" + OBJECTS, tmp_path / "shards"]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path})
     expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
-    code = cache.read(tmp_path / "shards")
+    code = load.read(tmp_path / "shards")
     assert isinstance(code, list)
-    monkeypatch.setattr(cache, "carried", lambda _: code)
+    monkeypatch.setattr(load, "carried", lambda _: code)
     hashes.assign_shards.reset()
     assert kernels.shard_of(KEYS, 1, 1 << 20).tolist() == expected
     hashes.assign_shards.reset()
@@ -159,11 +159,13 @@ define i64 @read() {
 """
 
 
-def objects_of(text: str) -> list[image.ObjectCode]:
+def objects_of(text: str) -> list[object_code.ObjectCode]:
     """Return the object code of functions in LLVM's language."""
     parsed = llvm.parse_assembly(text)
-    code = image.target_machine(reloc="pic", codemodel="small").emit_object(parsed)
-    return [image.ObjectCode({each.name: each.name for each in parsed.functions if not each.is_declaration}, [], code)]
+    code = object_code.target_machine(reloc="pic", codemodel="small").emit_object(parsed)
+    return [
+        object_code.ObjectCode({each.name: each.name for each in parsed.functions if not each.is_declaration}, [], code)
+    ]
 
 
 def test_images_have_data_of_their_own_and_call_functions_outside():

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from ddcli.engine import arrow, kernels
-from ddcli.engine.jit import cache, compilation, load, registry, settings
+from ddcli.engine.jit import compilation, load, registry, settings
 from ddcli.engine.jit.bundled_kernels import everything
-from ddcli.engine.jit.cache import FIRST, KERNELS
 from ddcli.engine.jit.compilation import COMPILATION, Compiler
+from ddcli.engine.jit.load import FIRST, KERNELS
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
 
@@ -33,7 +33,7 @@ KEYS = np.array([[0], [1]])
 @pytest.fixture(scope="module")
 def whole() -> bytes:
     """Return the file of the kernel, which the cache of this machine has by now."""
-    file = settings.cache_dir() / cache.file_name(KERNEL)
+    file = settings.cache_dir() / load.file_name(KERNEL)
     if not file.exists():
         COMPILATION.begin(KERNEL, {KERNEL: file}).result()
     return file.read_bytes()
@@ -45,7 +45,7 @@ def fresh(whole, tmp_path, monkeypatch):
     lines = []
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
-    monkeypatch.setattr(cache, "first_kernels", lambda: [KERNEL])
+    monkeypatch.setattr(load, "first_kernels", lambda: [KERNEL])
     monkeypatch.setattr(load, "SMALL", -1)
     monkeypatch.setattr(compilation, "REPORTED", 300)
     settings.private_dir.cache_clear()
@@ -91,7 +91,7 @@ def test_compiled_once_then_loaded(fresh):
     expected = shard()
     assert len(lines) == 1
     assert lines[0].startswith("compiling 1 kernel, once on this machine")
-    assert [file.name for file in folder.glob("*.kernel")] == [cache.file_name(KERNEL)]
+    assert [file.name for file in folder.glob("*.kernel")] == [load.file_name(KERNEL)]
     assert shard() == expected
     assert len(lines) == 1
 
@@ -100,7 +100,7 @@ def test_a_small_call_runs_as_python_until_the_compiler_is_done(quick, monkeypat
     """With the same result; a large one waits, and so does a small one when these took long enough."""
     folder, lines = quick
     expected = kernels.shard_of(KEYS, 1, 1 << 20).tolist()
-    (folder / cache.file_name(KERNEL)).unlink()
+    (folder / load.file_name(KERNEL)).unlink()
     calls, before = load.Interpretation(), len(lines)
     monkeypatch.setattr(load, "INTERPRETATION", calls)
     monkeypatch.setattr(load, "SMALL", 100)
@@ -122,11 +122,11 @@ def test_a_small_call_runs_as_python_until_the_compiler_is_done(quick, monkeypat
     seconds = calls.seconds
     assert shard() == expected
     assert calls.seconds == seconds
-    (folder / cache.file_name(KERNEL)).unlink()
+    (folder / load.file_name(KERNEL)).unlink()
     large = np.arange(101).reshape(-1, 1)
     registry.reset()
     assert kernels.shard_of(large, 1, 1 << 20)[:2].tolist() == expected
-    (folder / cache.file_name(KERNEL)).unlink()
+    (folder / load.file_name(KERNEL)).unlink()
     calls.seconds = load.PATIENCE + 1
     assert shard() == expected
     assert calls.seconds == load.PATIENCE + 1
@@ -147,15 +147,15 @@ def test_a_damaged_file_is_compiled_again(quick):
     """Truncated, empty, changed: it is as good as none."""
     folder, lines = quick
     expected = shard()
-    file = folder / cache.file_name(KERNEL)
+    file = folder / load.file_name(KERNEL)
     whole = file.read_bytes()
-    assert cache.read(file) is not None
+    assert load.read(file) is not None
     before = len(lines)
     for damaged in (whole[:-100], b"", whole[:50] + b"X" + whole[51:]):
         file.write_bytes(damaged)
-        assert cache.read(file) is None
+        assert load.read(file) is None
     assert shard() == expected
-    assert cache.read(file) is not None
+    assert load.read(file) is not None
     after = len(lines)
     assert after > before
     assert shard() == expected
@@ -190,12 +190,12 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(quick, monke
 def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     """It is announced with the rest."""
     folder, lines = fresh
-    monkeypatch.setattr(cache, "first_kernels", lambda: [KERNEL, OTHER])
+    monkeypatch.setattr(load, "first_kernels", lambda: [KERNEL, OTHER])
     shard()
     assert len(lines) == 1
     assert lines[0].startswith("compiling 2 kernels,")
-    COMPILATION.wait_for(COMPILATION.begin(OTHER, {OTHER: folder / cache.file_name(OTHER)}))
-    assert {file.name for file in folder.glob("*.kernel")} == {cache.file_name(KERNEL), cache.file_name(OTHER)}
+    COMPILATION.wait_for(COMPILATION.begin(OTHER, {OTHER: folder / load.file_name(OTHER)}))
+    assert {file.name for file in folder.glob("*.kernel")} == {load.file_name(KERNEL), load.file_name(OTHER)}
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_of_many_first_runs_one_compiles(quick):
     """Another waits for it, and takes the file that it wrote."""
     folder, _ = quick
     shard()
-    path = folder / cache.file_name(KERNEL)
+    path = folder / load.file_name(KERNEL)
     before = path.stat().st_ino
     with (folder / "compiling").open("w+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1, zlib.crc32(path.name.encode()))
@@ -226,15 +226,15 @@ def test_of_many_first_runs_one_compiles(quick):
 def test_code_that_is_no_kernel_is_never_left_to_the_compiler(fresh):
     """It would make nothing of it, which later runs would load."""
     folder, _ = fresh
-    cache.addresses(KERNEL, [KERNEL, arrow.__name__])
-    COMPILATION.begin(KERNEL, {KERNEL: folder / cache.file_name(KERNEL)}).result()
-    assert not (folder / cache.file_name(arrow.__name__)).exists()
-    assert len(cache.addresses(arrow.__name__)) == 3
+    load.addresses(KERNEL, [KERNEL, arrow.__name__])
+    COMPILATION.begin(KERNEL, {KERNEL: folder / load.file_name(KERNEL)}).result()
+    assert not (folder / load.file_name(arrow.__name__)).exists()
+    assert len(load.addresses(arrow.__name__)) == 3
 
 
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):
     """With the compiler's own words."""
-    monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernel")
+    monkeypatch.setattr(load, "file_name", lambda _: "missing/folder.kernel")
     with pytest.raises(kernels.KernelError, match=r"could not be compiled: .*No such file"):
         shard()
 

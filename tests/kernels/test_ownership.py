@@ -5,8 +5,9 @@ import tempfile
 
 import pytest
 
-from ddcli.engine.jit import cache, settings
-from ddcli.engine.jit.image import Image, ObjectCode
+from ddcli.engine.jit import load, settings
+from ddcli.engine.jit.object_code import ObjectCode
+from ddcli.engine.jit.registry import Image
 
 SOMEBODY = 65_534
 
@@ -161,20 +162,20 @@ def test_who_has_no_home_has_a_private_place(said, monkeypatch):
 def test_only_plain_files_of_ones_own_are_read(tmp_path, given, entry):
     folder = folder_of(tmp_path)
     file = folder / "x.kernel"
-    cache.write(file, entry)
-    assert cache.read(file) == entry
+    load.write(file, entry)
+    assert load.read(file) == entry
     (folder / "link.kernel").symlink_to(file)
     (folder / "copy.kernel").write_bytes(file.read_bytes())
     os.mkfifo(folder / "pipe.kernel")
     (folder / "folder.kernel").mkdir()
     for name in ("link", "copy", "pipe", "folder", "none"):
-        assert cache.read(folder / f"{name}.kernel") is None
+        assert load.read(folder / f"{name}.kernel") is None
     file.chmod(0o606)
-    assert cache.read(file) is None
+    assert load.read(file) is None
     file.chmod(0o600)
-    assert cache.read(file) == entry
+    assert load.read(file) == entry
     given(file)
-    assert cache.read(file) is None
+    assert load.read(file) is None
 
 
 def test_a_group_of_ones_own_is_nobody_else(tmp_path, monkeypatch):

@@ -10,12 +10,11 @@ With those two a kernel's source could also no longer run as Python, as it does 
 while the code is being compiled.
 
 * bundled_kernels: the files that the package's wheel carries
-* cache: files of code, found by a hash of all that they depend on
 * compilation: the modules that are being compiled, and the calls that wait for them
 * compile: the compiler, a process of its own; the only import of numba
-* image: machine code in memory: images, and object code where a machine takes none
 * linker: images of object code
-* load: the decorator of kernels; the code that their first call loads
-* registry: the kernels of each module, as Python functions and machine code, and their errors
+* load: the decorator of kernels; the code that their first call loads: files, found by a hash of all that they depend on
+* object_code: LLVM's object code, before it is linked to an image; loaded by LLVM on machines that take no images
+* registry: the kernels of each module, as Python functions and machine code in images, and their errors
 * settings: the folder for compiled kernels, of this user alone; the kind of processor; the listener for reports
 """

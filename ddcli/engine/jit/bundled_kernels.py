@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.cache import addresses, carried_name, file_name, find, first_kernels, read, translated, write
 from ddcli.engine.jit.compilation import Compiler
-from ddcli.engine.jit.image import Image
-from ddcli.engine.jit.registry import KernelError, every_kernel, find_kernel
+from ddcli.engine.jit.load import addresses, carried_name, file_name, find, first_kernels, read, translated, write
+from ddcli.engine.jit.registry import Image, KernelError, every_kernel, find_kernel
 from ddcli.engine.jit.settings import V3, takes_images, targets
 
 if TYPE_CHECKING:

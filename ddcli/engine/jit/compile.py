@@ -30,9 +30,9 @@ from numba.core.compiler_machinery import PassManager
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from ddcli.engine.jit import cache
-from ddcli.engine.jit.image import PLACEMENT, ObjectCode, cross_compiled
+from ddcli.engine.jit import load
 from ddcli.engine.jit.linker import linked
+from ddcli.engine.jit.object_code import PLACEMENT, ObjectCode, cross_compiled
 from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, find_kernel, helper, matrix_of
 from ddcli.engine.jit.settings import AARCH64
 
@@ -348,8 +348,8 @@ def main() -> None:
         assert entry is not None
         try:
             with alone(file):
-                if cache.read(Path(file)) is None:
-                    cache.write(Path(file), linked([compile_kernel(entry, made, target)]))
+                if load.read(Path(file)) is None:
+                    load.write(Path(file), linked([compile_kernel(entry, made, target)]))
         except OSError as error:
             sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{name}\n")

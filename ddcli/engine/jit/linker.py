@@ -11,14 +11,13 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddcli.engine.jit.image import PAGE, Image
-from ddcli.engine.jit.registry import KernelError
+from ddcli.engine.jit.registry import PAGE, Image, KernelError
 from ddcli.engine.jit.settings import takes_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.jit.image import ObjectCode
+    from ddcli.engine.jit.object_code import ObjectCode
 
 HEADER = struct.Struct("<40xQ10xHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -175,7 +175,7 @@ def sip_round(
 
 @inline
 def siphash13(data: np.ndarray, start: int, length: int, s: np.ndarray) -> np.uint64:
-    """Return the SipHash-1-3 of data[start : start + length]; `s` are the `initial_words` of the secret."""
+    """Return the SipHash-1-3 of data[start : start + length]; `s` are the four words that a secret begins with (`pool.initial_words`)."""
     a = s[0]
     b = s[1]
     c = s[2]
@@ -206,12 +206,6 @@ def keyed_ranges(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, s: n
             h = np.int64(siphash13(data, starts[i], lengths[i], s))
             out[i] = h - (h == NULL)
     return 0
-
-
-def initial_words(secret: bytes) -> np.ndarray:
-    """Return the four words with which hashing under a secret of 16 bytes begins."""
-    k = [int.from_bytes(secret[at : at + 8], "little") for at in (0, 8)]
-    return np.array([word ^ k[at % 2] for at, word in enumerate(INITIAL)], np.uint64)
 
 
 SEED = np.uint64(0x9E3779B97F4A7C15)
