@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, StringType
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
-from ddcli.store.mirrors import equal_parts
+from ddcli.store.mirrors import cancellation
 from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -73,8 +73,8 @@ def test_a_command_imports_what_its_tables_need(tmp_path, table):
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
     draw = random.Random(f"{SEED}-{seed}")
-    monkeypatch.setattr(equal_parts, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(equal_parts, "NEAR", (0, 4)[seed % 2])
+    monkeypatch.setattr(cancellation, "SAMPLE", (1, 256)[seed % 3 == 2])
+    monkeypatch.setattr(cancellation, "NEAR", (0, 4)[seed % 2])
     history = IcebergHistory(tmp_path, draw)
     time = draw.choice(["", ", time: version", ", time: committed"])
     file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")

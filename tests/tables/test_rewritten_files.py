@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 from pyarrow import parquet
 
-from ddcli.store.mirrors import cancellation, equal_parts
-from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
-from ddcli.store.mirrors.equal_parts import FileRows, pieces_of
+from ddcli.store.mirrors import cancellation
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, consolidated, pieces_of, remainder
 from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
@@ -107,7 +106,7 @@ def total(frames, names):
 @pytest.mark.parametrize("seed", range(many(60)))
 def test_what_is_left_of_rewritten_files_adds_up_to_the_difference(tmp_path, monkeypatch, seed):
     draw = chance("rewritten", seed)
-    monkeypatch.setattr(equal_parts, "PIECE", draw.choice([1, 30, 1 << 18]))
+    monkeypatch.setattr(cancellation, "PIECE", draw.choice([1, 30, 1 << 18]))
     monkeypatch.setattr(buckets, "HELD", draw.choice([2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 1 << 17]))
     names = ["k", *draw.sample([*KINDS], draw.randrange(1, len(KINDS) + 1))]

@@ -24,9 +24,8 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.files.foreign import check_names, check_plain
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.mirrors.cancellation import DIFF, remainder
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, RowGroupRange, pieces_of, remainder
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
-from ddcli.store.mirrors.equal_parts import FileRows, RowGroupRange, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT

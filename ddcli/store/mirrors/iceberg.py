@@ -19,8 +19,7 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.files.foreign import below, check_plain
-from ddcli.store.mirrors.cancellation import remainder
-from ddcli.store.mirrors.equal_parts import FileRows
+from ddcli.store.mirrors.cancellation import FileRows, remainder
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.version import check_package
