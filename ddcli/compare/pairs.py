@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.compare.columns import Compared, Tolerance
+    from ddcli.expressions.types import Schema
 
     Nearness = Callable[[pl.Expr, pl.Expr], pl.Expr]
     """Returns for a column of each side whether its values are near each other."""
@@ -68,6 +69,20 @@ class Side:
     """The directory of a log."""
     files: Files = ()
     refuse: Callable[[BaseException], DdError | None] = lambda _: None
+
+    @property
+    def known(self) -> Mapping[str, pl.DataType]:
+        """The types of its columns, as far as they are known."""
+        return self.columns or {}
+
+    @property
+    def texts(self) -> Mapping[str, pl.LazyFrame]:
+        """The columns of text without types: none, as it is open."""
+        return {}
+
+    def open(self, types: Schema, origin: str) -> Side:
+        """Return itself: a frame of a program, or a log without updates, needs no types."""
+        return self
 
     def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
         """Yield the rows, about `most` at a time, in these columns and `WEIGHT`.

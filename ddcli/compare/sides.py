@@ -139,28 +139,6 @@ class SideReader:
 
 
 @dataclass(frozen=True)
-class WithoutText:
-    """A side without columns of text: a frame of a program, or a log without updates, which has no files and only its progress."""
-
-    side: Side
-
-    @property
-    def label(self) -> str:
-        return self.side.label
-
-    @property
-    def known(self) -> Mapping[str, pl.DataType]:
-        return self.side.columns or {}
-
-    @property
-    def texts(self) -> Mapping[str, pl.LazyFrame]:
-        return {}
-
-    def open(self, types: Schema, origin: str) -> Side:
-        return self.side
-
-
-@dataclass(frozen=True)
 class FilesGiven:
     """Files of one kind: a directory, a file, a glob. `text` are the untyped rows of text files."""
 
@@ -268,7 +246,7 @@ class FilesGiven:
         )
 
 
-SideArgument = WithoutText | FilesGiven
+SideArgument = Side | FilesGiven
 """A side as a person names it, by its `label`: it has `known` types of columns, the columns of text with the rows that have each, and can be opened with their types and a note on the origin of these."""
 
 
@@ -277,7 +255,7 @@ def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideRead
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
         frame = side.lazy()
         columns, held = dict(frame.collect_schema()), isinstance(side, pl.DataFrame)
-        return WithoutText(Side(label, "frame", columns, [frame.with_columns(ONCE)], sliced=held))
+        return Side(label, "frame", columns, [frame.with_columns(ONCE)], sliced=held)
     path = str(side)
     whole = locate(Path.cwd(), path)
     try:
@@ -288,7 +266,7 @@ def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: SideRead
         raise
     if not listing.files:
         if read_progress(whole) is not None:
-            return WithoutText(Side(path, "change log without updates", None, (), is_log=True))
+            return Side(path, "change log without updates", None, (), is_log=True)
         raise InputError(
             "there are no data files", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
         )
