@@ -19,7 +19,7 @@ from ddcli.cli.openlineage import dataset_of_input
 from ddcli.commands.check import bound_pipeline
 from ddcli.commands.pipelines import find_pipelines, lineage_of
 from ddcli.driver.run import run
-from ddcli.errors import CheckError, CheckErrors, DdError, EngineError, LockedError
+from ddcli.errors import DdError, EngineError, LockedError, failed_checks
 from ddcli.job.summary import OutputSummary
 from ddcli.plan.pipeline_file import load_spec
 from ddcli.version import package
@@ -106,10 +106,8 @@ class _Operation:
         try:
             summary = run(self._path, say=context.log.info, **self._options)
         except DdError as error:
-            errors = error.errors if isinstance(error, CheckErrors) else (error,)
-            for each in errors:
-                if isinstance(each, CheckError):
-                    yield self._check_result(each.check, each.verdict)
+            for each in failed_checks(error):
+                yield self._check_result(each.check, each.verdict)
             raise self._failure(error) from error
         for line in summary.lines():
             context.log.info(line)

@@ -458,7 +458,12 @@ def raise_all(errors: Sequence[DdError]) -> None:
 
 def each_of(error: DdError) -> tuple[DdError, ...]:
     """Return the single errors that an exception stands for."""
-    return error.errors if isinstance(error, SpecErrors) else (error,)
+    return error.errors if isinstance(error, SpecErrors | CheckErrors) else (error,)
+
+
+def failed_checks(error: BaseException | None) -> list[CheckError]:
+    """Return the failed checks that an exception stands for, none for any other."""
+    return [each for each in each_of(error) if isinstance(each, CheckError)] if isinstance(error, DdError) else []
 
 
 @contextmanager

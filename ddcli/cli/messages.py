@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import CheckError, CheckErrors, DdError, LockedError, Span, SpecErrors
+from ddcli.errors import CheckErrors, DdError, LockedError, Span, SpecErrors, failed_checks
 from ddcli.screen import in_actions, json_text, say, say_own, visible
 
 if TYPE_CHECKING:
@@ -140,10 +140,8 @@ def error_values(error: BaseException, code: int) -> dict[str, Any]:
     if isinstance(error, DdError):
         place = str(error.span) if error.span else error.place
         found: dict[str, Any] = {"problem": error.problem, "place": place, "hint": error.hint, "exit_code": code}
-        if isinstance(error, CheckError | CheckErrors):
-            from ddcli.job.verdict import failed_checks
-
-            found["checks"] = failed_checks(error)
+        if checks := failed_checks(error):
+            found["checks"] = [each.verdict for each in checks]
         return found
     interrupted = code > SIGNALLED
     problem = "interrupted; state and outputs are as they were" if interrupted else f"{type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddcli.errors import CheckError, CheckErrors, DdError, UsageError
+from ddcli.errors import DdError, UsageError, failed_checks
 from ddcli.job.paths import database_file
 from ddcli.screen import shell
 from ddcli.spec.model import DATABASE, SPARK
@@ -78,8 +78,7 @@ def _verdicts(summary: RunSummary | None, error: BaseException | None) -> list[d
     """Return the verdicts of a run's checks as plain values, or the verdicts of the checks that have stopped it."""
     if summary is not None:
         return [each.to_json() for each in summary.checks.values()]
-    found = error.errors if isinstance(error, CheckErrors) else (error,)
-    return [each.verdict for each in found if isinstance(each, CheckError)]
+    return [each.verdict for each in failed_checks(error)]
 
 
 def _reason(failure: BaseException) -> str:

@@ -255,11 +255,6 @@ def _error(check: CheckSpec, verdict: Verdict, done: str, accepting: str) -> Che
     )
 
 
-def failed_checks(error: CheckError | CheckErrors) -> Sequence[dict[str, Any]]:
-    """Return the verdicts of the checks that a run failed by, as plain values."""
-    return [each.verdict for each in (error.errors if isinstance(error, CheckErrors) else (error,))]
-
-
 def verdict_of(values: Mapping[str, Any]) -> Verdict:
     """Return a verdict of its plain values; behind its first violations are the rows that they come from, where these are known."""
     names = {each.name for each in fields(Verdict)}

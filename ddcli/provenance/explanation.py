@@ -13,7 +13,7 @@ from ddcli.driver.prepare import copy_directory
 from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.counts import SILENT
 from ddcli.engine.times import BEYOND, Frontier, Time
-from ddcli.errors import CheckErrors, DdError, NegativeAnswer, Span, SpecError, Text, UsageError, suggestion
+from ddcli.errors import DdError, NegativeAnswer, Span, SpecError, Text, UsageError, failed_checks, suggestion
 from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.plan.test_steps import collection_named, read_value
 from ddcli.provenance.changes import Changes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.counts import Progress
     from ddcli.engine.lanes import Matrix
-    from ddcli.errors import CheckError
+    from ddcli.errors import CheckError, CheckErrors
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.node import Node
@@ -340,7 +340,7 @@ def name_rows(error: CheckError | CheckErrors, path: Path, state: Path | None) -
         inputs = Inputs.of(request)
         if sum(reader.listing.size for reader in inputs.readers.values()) > LARGEST or (at := inputs.latest()) is None:
             return
-        errors = error.errors if isinstance(error, CheckErrors) else (error,)
+        errors = failed_checks(error)
         for each in errors:
             of = request.spec.checks[each.check].of
             only = of.value if of is not None and of.value in request.spec.inputs else None
