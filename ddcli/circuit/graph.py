@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from ddcli.circuit.groups import value_layout
+from ddcli.circuit.linear import value_layout
 from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, reduction, shards_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels

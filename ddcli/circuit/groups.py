@@ -1,4 +1,4 @@
-"""Operators of the plan's reductions: aggregate calls become descriptions of lanes, or functions of gathered rows."""
+"""Operators of the plan's reductions that are no sums: aggregate calls become functions of gathered rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ddcli.circuit.linear import column_name, column_of, kernel_aggregates, value_layout
 from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout, decode, encode, hashed_lanes, ranks
 from ddcli.engine.operators.groups import positive
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
-    Count,
-    CountDistinct,
-    ExactSum,
-    First,
-    FloatMean,
-    FloatSum,
     Gather,
     GatheredGroups,
-    LaneRun,
-    Number,
     SumOverflow,
     TopRows,
-    maximum,
-    minimum,
 )
 from ddcli.engine.operators.reduce_replay import distinct_floats
 from ddcli.engine.pool import PUBLIC
@@ -37,15 +28,14 @@ from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
 from ddcli.expressions.python import RAISED, failure, load_function
 from ddcli.expressions.tree import Cast, Literal, MapStep
-from ddcli.expressions.tree import Column as NamedColumn
-from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
+from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import groupings, windows
 from ddcli.plan.shape import accumulated, cells, is_gathered
 from ddcli.plan.words import ALL
 from ddcli.privacy import previewed, unnamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ddcli.engine.lanes import Lanes
     from ddcli.engine.pool import Pool
@@ -57,15 +47,6 @@ if TYPE_CHECKING:
 
 MOST_COPIES = 2**30
 """The copies of records that polars gets at once, at most: so a wrong diff fills no memory."""
-
-
-def accumulations(node: groupings.Accumulate) -> list[Aggregate]:
-    """Return the sums of an accumulation beside the number of records, over its input's value lanes."""
-    values = value_layout(node.inputs[0].schema, node.by)
-    found: list[Aggregate] = []
-    for call in accumulated(node.calls).values():
-        found += kernel_aggregates(call, values)
-    return found
 
 
 @singledispatch
@@ -122,58 +103,6 @@ def sum_error(
     return InputError(f"{problem} {where}", span=argument.span, hint=hint.format(call.function, written))
 
 
-def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
-    """Return the layout of an arrangement's values."""
-    return Layout({name: kind for name, kind in schema.items() if name not in by})
-
-
-def column_of(values: Layout, name: str) -> LaneRun:
-    """Return a column's lanes, and how null shows in them."""
-    kind = values.schema[name]
-    lanes = values.lanes(name)
-    null = ("flag" if kind.kind in FLAGGED else "in_band") if kind.nullable else "none"
-    return LaneRun(lanes.start, len(lanes), null)  # type: ignore[arg-type]
-
-
-def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
-    """Return the kernels that compute a call's cells, in their order."""
-    if not call.args:
-        return [Count()]
-    argument = call.args[0]
-    assert isinstance(argument, NamedColumn)
-    column = column_of(values, argument.name)
-    kind = values.schema[argument.name]
-    if call.function == "count":
-        return [CountDistinct(column) if call.distinct else Count(column)]
-    if call.function == "avg" and kind.is_float:
-        return [FloatMean(column)]
-    if call.function in ("sum", "avg"):
-        wide = kind.kind == "decimal" or (call.function == "avg" and kind.kind in ("int64", "uint64"))
-        total: Aggregate = (
-            FloatSum(column) if kind.is_float else ExactSum(column, _number(kind), "wide" if wide else "signed")
-        )
-        return [total, Count(column)] if call.function == "avg" or call.type.nullable else [total]
-    if call.function in ("min", "bool_and"):
-        return [minimum(column)]
-    if call.function in ("max", "bool_or"):
-        return [maximum(column)]
-    order = dict.fromkeys(lane for key, _ in call.order_by for lane in column_of(values, _name(key)).lanes)
-    lanes = column.lanes
-    ties = [lane for lane in lanes if lane not in order]
-    return [First((*order, *ties), lanes, None, column.nothing, last=call.function == "last")]
-
-
-def _name(expression: object) -> str:
-    assert isinstance(expression, NamedColumn)
-    return expression.name
-
-
-def _number(kind: Type) -> Number:
-    if kind.is_wide:
-        return "wide"
-    return "unsigned" if kind.kind == "uint64" else "signed"
-
-
 @aggregates.register(groupings.TopK)
 def _(node: groupings.TopK, pool: Pool) -> list[Aggregate]:
     """Keep the first rows of each group: all columns of the result that are not its key."""
@@ -223,7 +152,7 @@ def gathered_function(
     It raises SumOverflow, naming the aggregate by its `position`. Each float is taken once, and floats are summed exactly.
     """
     if call.function in ("sum", "avg") and call.args[0].type.is_float:
-        floats = column_of(values, _name(call.args[0]))
+        floats = column_of(values, column_name(call.args[0]))
         return lambda given: distinct_floats(given, floats, mean=call.function == "avg")
     expression = aggregate_expression(call).alias("value")
     out = Layout({"value": kind})
@@ -242,11 +171,11 @@ def gathered_function(
         rows = np.repeat(rows, rows[:, -1], axis=0)
         columns = [pl.Series("instance", rows[:, 0].copy())]
         columns += [
-            column(rows, _name(argument)).alias(f"a{at}")
+            column(rows, column_name(argument)).alias(f"a{at}")
             for at, argument in enumerate(call.args)
             if not isinstance(argument, Literal)
         ]
-        columns += [column(rows, _name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
+        columns += [column(rows, column_name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
         frame = pl.DataFrame(columns)
         values_of = [name for name, kind in frame.schema.items() if name[0] == "a" and kind != pl.Struct]
         names = ["instance", *(f"o{at}" for at in range(len(call.order_by))), *values_of]

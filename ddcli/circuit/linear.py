@@ -1,26 +1,29 @@
-"""Operators of the plan's linear chains, and calls of functions that remember: columns that need computing are computed, the others are the lanes of the input."""
+"""Operators of the plan's linear chains, and its sums: columns that need computing are computed, the others are the lanes of the input. Aggregates become descriptions of lanes."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from ddcli.dataclass import frozen
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
-from ddcli.engine.lanes import DIFF, NULL, Layout, decode, encode, time_names
+from ddcli.engine.lanes import NULL, Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Logic, Permute, Plus, Select
-from ddcli.engine.operators.memo import Answers, FormerAnswers, MemoizedCalls
-from ddcli.engine.operators.shift import PythonShift
-from ddcli.engine.times import LEAST
-from ddcli.errors import InputError
+from ddcli.engine.operators.reduce_aggregates import (
+    Aggregate,
+    Count,
+    CountDistinct,
+    ExactSum,
+    First,
+    FloatMean,
+    FloatSum,
+    LaneRun,
+    Number,
+    maximum,
+    minimum,
+)
 from ddcli.expressions import stage
-from ddcli.expressions.python import RAISED
-from ddcli.expressions.python_values import Foreign, MisshapenError
-from ddcli.expressions.stage import failing
 from ddcli.expressions.tree import (
     Call,
     Cast,
@@ -34,69 +37,20 @@ from ddcli.expressions.tree import (
     UnnestStep,
 )
 from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
-from ddcli.plan.memo import OUTCOME, REASON
-from ddcli.privacy import unnamed
+from ddcli.plan.shape import accumulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from collections.abc import Set as AbstractSet
 
-    from ddcli.circuit.operators import Failed, Traces
+    import polars as pl
+
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.pool import Pool
-    from ddcli.plan import memo, physical, temporal
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.plan import groupings, physical
 
 
 INT64 = Type("int64")
-
-
-def python_shift(node: temporal.JoinFunction, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
-    """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
-
-    A function for records returns (record, time, diff); one for batches returns columns of those names beside
-    the record's. Both become columns of one output, checked like the output of any Python function.
-    """
-    (child,) = node.inputs
-    names = [*time_names(len(time)), DIFF] if node.batch else [f"${at}" for at in range(len(time) + 1)]
-    added = dict(zip(names, [*(kind.or_null() for kind in time), INT64], strict=True))
-    foreign = Foreign(PythonStep(node.function, node.batch, tuple((node.schema | added).items())), child.schema)
-    if not node.batch:
-        foreign.function = _flat(foreign.function, names, node.schema.keys())
-        foreign.parts = dict.fromkeys(names[:-1], "the time") | {names[-1]: "the diff"}
-
-    def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        found, rows, _ = foreign.run((frame, None, None))
-        times = np.empty((found.height, len(time)), np.int64)
-        for at, name in enumerate(names[:-1]):
-            times[:, at] = found[name].to_physical().cast(INT64.to_polars()).fill_null(LEAST).to_numpy()
-        return found.select(list(node.schema)), rows, found[names[-1]].to_numpy(), times
-
-    return PythonShift(logic, Layout(child.schema), Layout(node.schema), pool, nt)
-
-
-def _flat(
-    function: Callable[..., Iterable[Any]], names: Sequence[str], columns: AbstractSet[str]
-) -> Callable[..., Iterator[Any]]:
-    """Return the function with each (record, time, diff) as one record, in which time and diff have these names."""
-
-    def flat(record: dict[str, Any]) -> Iterator[Any]:
-        found = function(record)
-        if isinstance(found, str) or not isinstance(found, Iterable):
-            raise MisshapenError(f"returned {unnamed(found)!r}, expected a list of (record, time, diff)")
-        for given in found:
-            if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], dict):
-                raise MisshapenError(
-                    f"returned {unnamed(given)!r}, expected (record, time, diff), the record as a dict"
-                )
-            data, time, diff = given
-            if data.keys() != columns:
-                raise MisshapenError(f"returned the keys {sorted(data)}, expected the keys {sorted(columns)}")
-            times = time if isinstance(time, tuple) else (time,) * (len(names) - 1) if time is None else (time,)
-            if len(times) != len(names) - 1:
-                raise MisshapenError(f"returned the time {time!r}, expected {len(names) - 1} coordinates, or None")
-            yield data | dict(zip(names, (*times, diff), strict=True))
-
-    return flat
 
 
 def asked_columns(schema: Schema, steps: Sequence[Step]) -> list[str]:
@@ -349,134 +303,63 @@ def order_lanes(node: physical.OrderLanes) -> list[Lane]:
     return lanes
 
 
-WAITS = {REASON: Type("string")}
+def accumulations(node: groupings.Accumulate) -> list[Aggregate]:
+    """Return the sums of an accumulation beside the number of records, over its input's value lanes."""
+    values = value_layout(node.inputs[0].schema, node.by)
+    found: list[Aggregate] = []
+    for call in accumulated(node.calls).values():
+        found += kernel_aggregates(call, values)
+    return found
 
 
-class CallTurns:
-    """The turns of an operator's shards to call its function, and the `calls` that are left to a run (None: any number).
-
-    The shard that has the `turn` calls, so the function is called by one thread at a time. Others meanwhile encode results and write them.
-    """
-
-    def __init__(self, calls: int | None) -> None:
-        self.calls = self.left = calls
-        self.turn = threading.Lock()
-
-    def take(self, count: int) -> None:
-        """Count calls of the shard that has the turn. Raises MisshapenError if fewer are left."""
-        if self.left is None:
-            return
-        if count > self.left:
-            raise MisshapenError(f"was not called, as the run had used up its `calls: {self.calls}`,")
-        self.left -= count
+def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
+    """Return the layout of an arrangement's values."""
+    return Layout({name: kind for name, kind in schema.items() if name not in by})
 
 
-def memoized_calls(
-    node: memo.MemoizedCalls,
-    shard: int,
-    nt: int,
-    traces: Traces,
-    pool: Pool,
-    tell: Failed | None,
-    turns: CallTurns,
-) -> MemoizedCalls:
-    """Return a shard of the operator of a function that remembers, at times of `nt` coordinates; `tell` receives records whose call failed."""
-    arguments, results, reasons = Layout(node.inputs[0].schema), Layout(node.results), Layout(WAITS)
-    calls = _Calls(node, pool, turns, lenient=tell is not None)
-    lanes = []
-    for name, kind in node.schema.items():
-        lanes += lanes_as([*results.lanes(f"${name}")], node.results[f"${name}"], kind)
-
-    def refused(changes: np.ndarray) -> None:
-        assert tell is not None, "without it a call that fails ends the run"
-        why = decode(changes, reasons, pool, at=arguments.width)[REASON].to_list()
-        tell(np.delete(changes, range(arguments.width, arguments.width + reasons.width), axis=1), arguments, pool, why)
-
-    return MemoizedCalls(
-        traces.trace(node.answers, arguments, results, nt, shard),
-        traces.trace(node.waiting, arguments, reasons, nt, shard),
-        calls.answers,
-        [lane for lane in lanes if isinstance(lane, int)],
-        traces.former(node.answers, arguments, results, nt, shard) or FormerAnswers(),
-        refused,
-    )
+def column_of(values: Layout, name: str) -> LaneRun:
+    """Return a column's lanes, and how null shows in them."""
+    kind = values.schema[name]
+    lanes = values.lanes(name)
+    null = ("flag" if kind.kind in FLAGGED else "in_band") if kind.nullable else "none"
+    return LaneRun(lanes.start, len(lanes), null)  # type: ignore[arg-type]
 
 
-class _Calls:
-    """The calls of a function for records of one pool."""
-
-    def __init__(self, node: memo.MemoizedCalls, pool: Pool, turns: CallTurns, *, lenient: bool) -> None:
-        self.pool, self.turns, self.lenient = pool, turns, lenient
-        self.arguments, self.results = Layout(node.inputs[0].schema), Layout(node.results)
-        self._foreign = Foreign(
-            PythonStep(node.function, node.batch, tuple(node.schema.items())), node.inputs[0].schema
+def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
+    """Return the kernels that compute a call's cells, in their order."""
+    if not call.args:
+        return [Count()]
+    argument = call.args[0]
+    assert isinstance(argument, Column)
+    column = column_of(values, argument.name)
+    kind = values.schema[argument.name]
+    if call.function == "count":
+        return [CountDistinct(column) if call.distinct else Count(column)]
+    if call.function == "avg" and kind.is_float:
+        return [FloatMean(column)]
+    if call.function in ("sum", "avg"):
+        wide = kind.kind == "decimal" or (call.function == "avg" and kind.kind in ("int64", "uint64"))
+        total: Aggregate = (
+            FloatSum(column) if kind.is_float else ExactSum(column, _number(kind), "wide" if wide else "signed")
         )
-        self._made: dict[str, tuple[Any, BaseException | None]] = {}
-        written, batch = self._foreign.function, node.batch
-
-        def counted(given: Any) -> Any:
-            turns.take(given.height if batch else 1)
-            return written(given)
-
-        function = written if turns.calls is None else counted
-        self._foreign.function = function if batch or not lenient else self._once(function)
-
-    def _once(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the function, called once for each record while the failing ones among others are found."""
-
-        def call(record: dict[str, Any]) -> Any:
-            known = repr(record)
-            if known not in self._made:
-                self._made[known] = _tried(function, record)
-            given, raised = self._made[known]
-            if raised is not None:
-                raise raised
-            return given
-
-        return call
-
-    def answers(self, records: np.ndarray) -> Answers:
-        """Call the function for records, and return their results. Raises InputError, if it isn't lenient."""
-        frame = decode(records, self.arguments, self.pool)
-        with self.turns.turn:
-            found, rows, errors = self._called(frame)
-        sound = np.delete(np.arange(frame.height), [*errors])
-        without = np.flatnonzero(np.bincount(rows, minlength=len(sound)) == 0)
-        empty = pl.DataFrame({name: [None] for name in found.columns}, schema=found.schema)
-        whole = pl.concat([found, *[empty] * bool(len(without))]).rename(lambda name: f"${name}")
-        outcome = np.append(np.ones(found.height, np.int64), np.zeros(whole.height - found.height, np.int64))
-        lanes = encode(whole.with_columns(pl.Series(OUTCOME, outcome)), self.results, self.pool)
-        each = np.append(np.arange(found.height), np.full(len(without), found.height))
-        why = pl.DataFrame({REASON: [error.problem for error in errors.values()]}, schema={REASON: pl.String})
-        return (
-            lanes[each] if len(without) else lanes,
-            sound[np.append(rows, without)],
-            np.array([*errors], np.int64),
-            encode(why, Layout(WAITS), self.pool),
-        )
-
-    def _called(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray, dict[int, InputError]]:
-        """Return what the function returns for the records on which it doesn't fail, the number of each one's record among these, and the errors of the others."""
-        errors: dict[int, InputError] = {}
-        try:
-            found, rows = self._run(frame)
-        except InputError:
-            if not self.lenient:
-                raise
-            errors = dict(sorted(failing(self._run, frame)))
-            found, rows = self._run(frame[np.delete(np.arange(frame.height), [*errors])])
-        self._made.clear()
-        return found, rows, errors
-
-    def _run(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
-        found, rows, _ = self._foreign.run((frame, None, None))
-        return found, np.arange(frame.height) if rows is None else rows
+        return [total, Count(column)] if call.function == "avg" or call.type.nullable else [total]
+    if call.function in ("min", "bool_and"):
+        return [minimum(column)]
+    if call.function in ("max", "bool_or"):
+        return [maximum(column)]
+    order = dict.fromkeys(lane for key, _ in call.order_by for lane in column_of(values, column_name(key)).lanes)
+    lanes = column.lanes
+    ties = [lane for lane in lanes if lane not in order]
+    return [First((*order, *ties), lanes, None, column.nothing, last=call.function == "last")]
 
 
-def _tried(function: Callable[[Any], Any], record: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    """Return what a function returns for a record, or the error that it raises. An iterator is read, as that can be done but once."""
-    try:
-        given = function(record)
-        return [*given] if isinstance(given, Iterator) else given, None
-    except RAISED as error:
-        return None, error
+def column_name(expression: object) -> str:
+    """Return the name of the column that an expression is."""
+    assert isinstance(expression, Column)
+    return expression.name
+
+
+def _number(kind: Type) -> Number:
+    if kind.is_wide:
+        return "wide"
+    return "unsigned" if kind.kind == "uint64" else "signed"

@@ -10,16 +10,8 @@ from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
-from ddcli.circuit.groups import accumulations, aggregates, multiplicity, sum_error, value_layout
-from ddcli.circuit.linear import (
-    CallTurns,
-    asked_columns,
-    keeping,
-    linear_operator,
-    memoized_calls,
-    order_lanes,
-    python_shift,
-)
+from ddcli.circuit.groups import aggregates, multiplicity, sum_error
+from ddcli.circuit.linear import accumulations, asked_columns, keeping, linear_operator, order_lanes, value_layout
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, ranks, to_frame
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Negative, Threshold
@@ -42,6 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
+    from ddcli.circuit.python_calls import CallTurns
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Readable
     from ddcli.engine.operators.memo import FormerAnswers
@@ -178,6 +171,8 @@ class Operators:
 
     @operator.register(memo.MemoizedCalls)
     def _(self, node: memo.MemoizedCalls, shard: int) -> Operator:
+        from ddcli.circuit.python_calls import CallTurns, memoized_calls  # few pipelines have functions in Python
+
         around = self.context
         turns = self._turns.setdefault(node.answers, CallTurns(node.calls))
         return memoized_calls(node, shard, self.scope.nt, around.traces, self.pool(shard), around.failed, turns)
@@ -314,6 +309,8 @@ class Operators:
 
     @operator.register(temporal.JoinFunction)
     def _(self, node: temporal.JoinFunction, shard: int) -> Operator:
+        from ddcli.circuit.python_calls import python_shift
+
         return python_shift(node, self.pool(shard), self.context.time, self.scope.nt)
 
     @operator.register(temporal.Delay)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kernel_aggregates, value_layout
+from ddcli.circuit.groups import MOST_COPIES, gathered_function
+from ddcli.circuit.linear import column_of, kernel_aggregates, value_layout
 from ddcli.engine.lanes import NULL, SIGN, Layout, decode, float_lanes, float_values, ranks
 from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, GatheredGroups, Sums, null_test

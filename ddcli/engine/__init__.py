@@ -4,8 +4,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 
 * arrow: series to memory and back, without pyarrow; memory lent to polars
 * counts: the counts of operators, and the receiver of a run's progress
-* executor: takes shards through the stages of a schedule, and loops through their rounds
-* join_parts: the rows of a join that don't fit in memory, taken part by part through the operators behind it
+* executor: takes shards through the stages of a schedule, loops through their rounds, and the rows of large joins, part by part, through the operators behind them
 * lanes: columns and frames to matrices and back
 * pool: the value that each 64-bit hash stands for
 * heap: the memory of large matrices, reused; free memory, returned to the system

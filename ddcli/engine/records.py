@@ -14,7 +14,6 @@ import numpy as np
 from ddcli.engine.lanes import NULL, NullInRequired, decode_column, encode_column, float_lanes, float_values, null_mask
 from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import to_values
-from ddcli.expressions.python_values import UnfitError, to_series
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
@@ -122,6 +121,8 @@ def _raw(values: Sequence[Any], name: str, column: Type) -> list[bytes | None]:
 
 
 def _encode_through_polars(values: Sequence[Any], name: str, column: Type, pool: Pool, out: Lanes) -> None:
+    from ddcli.expressions.python_values import UnfitError, to_series  # it takes some ms to import
+
     try:
         series = to_series(name, values, column)
     except UnfitError as error:

@@ -8,7 +8,7 @@ Every collection is in shards, by the hash of a key where an operator needs its 
 traces of its own, and the shards step side by side.
 
 A key with a rows on one side and b on the other has a * b pairs, so the result of a join has no bound in the size of its inputs. Where its rows
-would not fit in memory at once, the join hands it out in parts (`join_parts`).
+would not fit in memory at once, the join hands it out in parts (`executor.JoinParts`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import SILENT, RowCounts
-from ddcli.engine.join_parts import JoinParts
 from ddcli.engine.lanes import Columns
 from ddcli.engine.operators.base import Delta, Operator, empty, summed
 from ddcli.engine.operators.reduce_aggregates import SumOverflow
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.counts import Progress
+    from ddcli.engine.executor import JoinParts
     from ddcli.engine.heap import BufferPool
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.join import PairRoom
@@ -272,6 +272,8 @@ class Scope:
                 except kernels.ManyPairs:
                     if put is None:
                         raise
+                    from ddcli.engine.executor import JoinParts  # few runs have so many rows
+
                     parted.append(JoinParts(self, self.stepped, stage, shard, index, interval, put))
                     parted[-1].run(given)
                     found = None

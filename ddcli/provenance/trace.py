@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ddcli.circuit.linear import python_shift
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
@@ -153,6 +152,8 @@ class Tracer:
 
     @_below.register
     def _(self, node: temporal.JoinFunction, place: Place, record: Record, exact: bool) -> Steps:
+        from ddcli.circuit.python_calls import python_shift
+
         (child,) = node.inputs
         candidates, evaluated = place.home(child).contents(child), self.evaluated
         function = python_shift(node, evaluated.values.pool, evaluated.kinds, len(evaluated.kinds))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import heap, join_parts, kernels, memory_store, process, scope_tree
+from ddcli.engine import executor, heap, kernels, memory_store, process, scope_tree
 from ddcli.engine.kernels import sort, uniform
 from ddcli.engine.operators import reduce, revisit, running_windows, sweep
 from ddcli.engine.operators.reduce import Reduce
@@ -103,7 +103,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(process, "FEW", chance.choice([0, process.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
-        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
+        patch.setattr(executor, "SETTLED", chance.choice([0, 3, executor.SETTLED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
         patch.setattr(uniform, "LEAST", chance.choice([1, 3, uniform.LEAST]))
         patch.setattr(uniform, "REPEATED", chance.choice([1, 2, 8]))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine import join_parts, kernels
+from ddcli.engine import executor, kernels
 from ddcli.engine.kernels import uniform
 from ddcli.job.sizes import Sizes
 from ddcli.plan import generations
@@ -84,7 +84,7 @@ def in_parts(seed, shards):
             patch.setattr(kernels, "FEW", 0)
             patch.setattr(uniform, "LEAST", 1)
             patch.setattr(uniform, "REPEATED", 1)
-        patch.setattr(join_parts, "SETTLED", chance.choice([0, 3, join_parts.SETTLED]))
+        patch.setattr(executor, "SETTLED", chance.choice([0, 3, executor.SETTLED]))
         patch.setitem(generations.plan.__kwdefaults__, "deltas", chance.random() < 0.4)
         yield
 
