@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,6 +24,9 @@ from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
 from ddcli.store.scratch import attempt
 from ddcli.store.state import batch_lists
+
+kernel_join = sys.modules["ddcli.engine.kernels.join"]
+"""The module: the package has a function of that name."""
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -54,6 +58,7 @@ def few(rows: int):
             patch.setattr(revisit, "GROUPS", rows)
             patch.setattr(revisit, "ROWS", 2 * rows)
             patch.setattr(revisit, "BATCHES", 1 + rows)
+            patch.setattr(kernel_join, "FEW", rows)
             patch.setattr(kernels, "FEW", rows)
             patch.setattr(kernels, "LARGE", 0)
             patch.setattr(kernels, "consolidate", written_over)
@@ -101,6 +106,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(process, "FEW", chance.choice([0, process.FEW]))
+        patch.setattr(kernel_join, "FEW", chance.choice([0, 2, kernel_join.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(executor, "SETTLED", chance.choice([0, 3, executor.SETTLED]))

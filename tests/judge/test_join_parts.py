@@ -22,6 +22,7 @@ from tests.draws import many
 from tests.judge.case import Case
 from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
+from tests.judge.sizes import kernel_join
 from tests.spark.support import Here, started
 from tests.yaml_text import write_yaml
 
@@ -80,6 +81,7 @@ def in_parts(seed, shards):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "sizes", sizes)
+        patch.setattr(kernel_join, "FEW", chance.choice([0, 1]))
         if chance.random() < 0.5:  # arrangements of a first load keep times and diffs once
             patch.setattr(kernels, "FEW", 0)
             patch.setattr(uniform, "LEAST", 1)
@@ -105,6 +107,7 @@ def test_an_output_has_each_record_once_where_both_sides_change(shop, monkeypatc
     So have equal rows of a load: also those whose time and diff are kept `once`.
     """
     monkeypatch.setattr(placement, "sizes", lambda *_, **__: Sizes(1, 2, 1, 3, 100, 1))
+    monkeypatch.setattr(kernel_join, "FEW", 0)
     if once:
         for module, name in ((kernels, "FEW"), (uniform, "LEAST"), (uniform, "REPEATED")):
             monkeypatch.setattr(module, name, int(module is uniform))
@@ -137,7 +140,7 @@ def test_a_run_in_memory_begins_again_out_of_core(shop, monkeypatch):
 
     def cut(*given, joined=0, **options):
         asked.append(joined)
-        return placed(*given, joined=joined, **options) if joined else Sizes(1, 1, 1, joined=2000)
+        return placed(*given, joined=joined, **options) if joined else Sizes(1, 1, 1, joined=1000)
 
     monkeypatch.setattr(placement, "sizes", cut)
     shop.write("in/p.csv", "k,v,time,diff\n" + "".join(f"1,{at},0,1\n" for at in range(30)))

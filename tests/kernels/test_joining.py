@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import zip_longest
 
 import numpy as np
@@ -85,16 +86,43 @@ def test_a_join_in_chunks_has_the_same_rows(case, most):
             kernels.join(lefts, rights, nk, nt, take, most)
 
 
+@given(cases(), st.data())
+def test_a_few_new_rows_of_both_sides_are_joined_at_once(case, data):
+    """Each new batch with what the other side holds: the same as each pair by itself; more rows than are few, too."""
+    lefts, rights, nk, nt, take = case
+    nt = nt if isinstance(nt, tuple) else (nt, nt)
+    left, right = lefts[0], rights[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["ddcli.engine.kernels.join"], "FEW", data.draw(st.sampled_from([0, 5, 64])))
+        result = kernels.JoinOfFew(nk, nt, take).join(left, rights, right, lefts[1:])
+    pairs = [(left, b) for b in rights] + [(a, right) for a in lefts[1:]]
+    assert canonical(result) == canonical(*(all_pairs(a, b, nk, nt, take.tolist()) for a, b in pairs))
+
+
 def test_a_few_rows_with_many_matches():
     """Room is asked for again, and far keys are found among many."""
     many = np.array([[key, value, 0, 1] for key in range(0, 3000, 3) for value in range(3)])
     few = np.array([[key, 0, 5, 2] for key in (-1, 3, 4, 1500, 2997, 9000)])
-    judge([few], [many, many[:30]], 1, 1, np.array([0, 2]))
+    none = few[:0]
+    found = kernels.JoinOfFew(1, (1, 1), np.array([0, 2])).join(few, [many, many[:30]], none, [])
+    assert canonical(found) == canonical(*(all_pairs(few, m, 1, 1, [0, 2]) for m in (many, many[:30])))
     wide = np.array([[7, value, 0, 1] for value in range(500)])
-    judge([wide], [np.array([[7, 1, 2, 3], [7, 2, 2, -3]])], 1, 1, np.array([0, 1, 2]))
+    found = kernels.JoinOfFew(1, (1, 1), np.array([0, 1, 2])).join(
+        none, [], np.array([[7, 1, 2, 3], [7, 2, 2, -3]]), [wide]
+    )
+    assert len(found) == 1000
+    with pytest.raises(kernels.DiffOverflow):
+        kernels.JoinOfFew(1, (1, 1), np.array([0])).join(
+            np.array([[7, 0, 2, 1 << 62]]), [np.array([[7, 0, 2, 2]])], none, []
+        )
     pair = np.array([[7, 0, 2, 1 << 62], [7, 1, 2, 1 << 62]])
-    with pytest.raises(kernels.DiffOverflow, match=rf"sum .* {1 << 62} \+ {1 << 62}, at lanes \(7, 2\)"):
-        kernels.join(pair, np.array([[7, 0, 2, 1]]), 1, 1, np.array([0]))
+    one = np.array([[7, 0, 2, 1]])
+    for found in (
+        lambda: kernels.JoinOfFew(1, (1, 1), np.array([0])).join(none, [], one, [pair]),
+        lambda: kernels.join(pair, one, 1, 1, np.array([0])),
+    ):
+        with pytest.raises(kernels.DiffOverflow, match=rf"sum .* {1 << 62} \+ {1 << 62}, at lanes \(7, 2\)"):
+            found()
 
 
 @pytest.mark.parametrize("sides", [(0, 1), (1, 0)])
@@ -102,8 +130,12 @@ def test_an_overflow_names_rows_that_share_their_tail(sides):
     """The message has the diff of each, though the rows are kept without."""
     rows = kernels.Uniform(np.array([[7, 0]]), np.array([2, 1 << 62])), np.array([[7, 0, 2, 2]])
     left, right = (rows[side] for side in sides)
-    with pytest.raises(kernels.DiffOverflow, match=str(1 << 62)):
-        kernels.join(left, right, 1, 1, np.array([0]))
+    for found in (
+        lambda: kernels.join(left, right, 1, 1, np.array([0])),
+        lambda: kernels.JoinOfFew(1, (1, 1), np.array([0])).join(left, [right], rows[1][:0], []),
+    ):
+        with pytest.raises(kernels.DiffOverflow, match=str(1 << 62)):
+            found()
 
 
 def test_interpreted_join_is_all_pairs():
@@ -115,6 +147,8 @@ def test_interpreted_join_is_all_pairs():
                 a = matrix(canonical(draw.integers(-2, 3, (20, 3 + nta))), 3 + nta)
                 b = matrix(canonical(draw.integers(-2, 3, (20, 3 + ntb))), 3 + ntb)
                 judge([a], [b], 1, (nta, ntb), np.array(take))
+                found = kernels.JoinOfFew(1, (nta, ntb), np.array(take)).join(a, [b], b, [a])
+                assert canonical(found) == canonical(*2 * [all_pairs(a, b, 1, (nta, ntb), take)])
 
 
 @pytest.mark.parametrize("nt", [1, 2])

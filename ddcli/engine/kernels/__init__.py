@@ -50,7 +50,7 @@ from ddcli.engine.kernels.gather import (
     turned,
 )
 from ddcli.engine.kernels.hashes import multiset_hash, shard_of
-from ddcli.engine.kernels.join import FEW, ManyPairs, join, join_chunks
+from ddcli.engine.kernels.join import FEW, JoinOfFew, ManyPairs, join, join_chunks
 from ddcli.engine.kernels.merge import Merge, difference, merge, merge_out_of, negate, negated
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import distributed_packed, exchange, unpacked
@@ -75,6 +75,7 @@ __all__ = [
     "LARGE",
     "DiffOverflow",
     "Histories",
+    "JoinOfFew",
     "KernelError",
     "ManyPairs",
     "Merge",

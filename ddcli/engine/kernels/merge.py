@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STREAK: Final = 16  # rows won in a row by one side, after which its run's end is sought and copied at once
+FEW: Final = 256  # rows that are sorted at once: that costs less than preparing two-way merges
 OVERFLOW: Final = -1
 # Words of the state of a merge: next rows of both sides and of the output.
 NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
@@ -147,6 +148,8 @@ def merge_out_of(batches: list[np.ndarray]) -> np.ndarray:
     batches.clear()
     if len(waiting) < 2:
         return waiting[0] if waiting else none
+    if sum(map(len, waiting)) <= FEW:
+        return consolidate(np.concatenate(waiting))
     waiting.sort(key=len, reverse=True)
     del none
     while len(waiting) > 1:

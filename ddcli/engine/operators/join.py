@@ -180,7 +180,7 @@ class Join(Operator):
         self.nt = left.nt, right.nt
         self.take = np.array(take, np.int64)
         self.room = room
-        self.width = len(take) + max(self.nt) + 1
+        self._pairs = kernels.JoinOfFew(self.nk, self.nt, self.take)
         data, taken = self.nk + left.nv, frozenset(take)
         self._spared = (
             [lane for lane in range(self.nk, data) if lane not in taken],
@@ -192,14 +192,12 @@ class Join(Operator):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right, lefts, rights = self._sides(deltas)
         if not rights and not lefts:
-            return Delta(empty(self.width), distinct=True)
-        most = None if self.room is None else self.room.rows(self.width)
+            return Delta(empty(self._pairs.width), distinct=True)
+        most = None if self.room is None else self.room.rows(self._pairs.width)
         try:
-            parts = [kernels.join(left, rights, self.nk, self.nt, self.take, most)] if rights else []
-            parts += [kernels.join(lefts, right, self.nk, self.nt, self.take, most)] if lefts else []
+            found = self._pairs.join(left, rights, right, lefts, most)
         except kernels.ManyPairs:
             raise kernels.ManyPairs(pairs(left, rights, self.nk) + pairs(right, lefts, self.nk)) from None
-        found = kernels.concat(parts)
         if self.room is not None:
             self.room.note(found)
         return Delta(found, distinct=self._keeps_all and len(rights) == 1 and not lefts and len(right) > 0)
@@ -209,7 +207,7 @@ class Join(Operator):
         left, right, lefts, rights = self._sides(deltas)
         distinct = self._keeps_all and not (lefts and rights)
         assert self.room is not None
-        most = self.room.rows(self.width)
+        most = self.room.rows(self._pairs.width)
         for a, b in ([left], rights), (lefts, [right]):
             if a and b:
                 # Rows of one batch each, so that no pair of values is in two parts.
