@@ -20,6 +20,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.file import BatchLayout, batch_layout, fetch_ends
 from ddcli.store.batch.stored_batch import BatchShare, KeyShards, ShardBatch, StoredBatch, fetch_together
@@ -31,7 +32,6 @@ from ddcli.store.state.directory import Claims
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.fingerprint import rows_number
 from ddcli.store.state.manifest import home_of
-from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Batch
     from ddcli.job.sizes import Sizes
     from ddcli.sources.arrangement_input import SharedReader
-    from ddcli.store.batch.file import BatchFile
+    from ddcli.store.batch.file import BatchFile, FileSink
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.batch_lists import Listed
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.transaction import FileSink, Transaction
+    from ddcli.store.state.transaction import Transaction
 
 
 @dataclass

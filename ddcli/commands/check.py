@@ -26,9 +26,9 @@ from ddcli.spec.model import SPARK
 from ddcli.store.files.access import fs, locate
 from ddcli.store.log.schema import LogSchema, PinnedColumns, check_file, columns_from_paths, schema_of
 from ddcli.store.mirrors.mirror import mirror_of, read_mark
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.shared_arrangements import find_shared
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.listing import Listing
 from ddcli.version import PRODUCTS, check_package
 

@@ -30,9 +30,9 @@ from ddcli.render.rows import batches, write_rows
 from ddcli.screen import visible
 from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import fs, real
-from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
 from ddcli.store.state.document import PROGRESS
+from ddcli.store.state.entries import UPDATES
 from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:

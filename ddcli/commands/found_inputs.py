@@ -13,9 +13,9 @@ from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect, is_named
 from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.sources.inference import events_of, first_objects, first_rows, images_of, of_objects
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.column_types import FoundColumns, first_is_row, look_of, widest
 from ddcli.store.tables.compression import UTF_8, east_asian, unpacked, wrong_encoding
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.input_path import (
     CSV,
     EXCEL,

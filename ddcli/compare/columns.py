@@ -12,7 +12,7 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import UsageError, suggestion
 from ddcli.expressions.types import UNITS, from_polars
-from ddcli.store.parquet.footers import Unfit
+from ddcli.store.tables.footers import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -25,10 +25,10 @@ from ddcli.privacy import hide, preview
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog, tags_of_files
 from ddcli.store.files.access import locate
 from ddcli.store.log.log_files import find_damaged, not_after
-from ddcli.store.parquet.footers import UNREADABLE
 from ddcli.store.state.outputs import read_progress
 from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.files import FAILING, Tables
+from ddcli.store.tables.footers import UNREADABLE
 from ddcli.store.tables.input_path import CSV, NDJSON, NOT_THERE, name_of_kind, partition_of, refuse_patterns
 from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.json_kind import names_in_objects

@@ -26,8 +26,8 @@ from ddcli.job.verdict import (
     refuse,
     without_measures,
 )
+from ddcli.store.batch.checked_files import read_checked
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -36,6 +36,7 @@ from ddcli.plan.physical import WAITING, physical_graph
 from ddcli.sinks.replacement import CorrectingWriter, Uncorrectable, has_times, replace_archived, spans
 from ddcli.sinks.side_logs import NotedUpdates
 from ddcli.sources.readers import FORGOTTEN_ROWS, UNCLEAN, find_forgotten, in_files
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.batch.compaction import Fresh, compact_together
 from ddcli.store.batch.correction import Correction, advanced, records_of
 from ddcli.store.batch.file import BatchLayout
@@ -43,7 +44,6 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.writer import output_frame
 from ddcli.store.state.contents import batch_path, ours
 from ddcli.store.state.document import OF_LOG
-from ddcli.store.state.verify import OpenBundles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

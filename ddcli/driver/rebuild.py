@@ -23,12 +23,12 @@ from ddcli.sinks.side_logs import ErrorLog, SideLogs
 from ddcli.sources.arrangement_input import SharedReader, continued
 from ddcli.sources.readers import open_logs, refuse_unclean
 from ddcli.sources.slices import ArrangementFile, InputSlice, LoggedRows, Settled
+from ddcli.store.batch.checked_files import check_bytes
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.files.access import fs
 from ddcli.store.log.schema import logged_columns
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import InputEntry
-from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -30,6 +30,7 @@ from ddcli.sinks.side_logs import SideLogs, seen
 from ddcli.sources.arrangement_input import SharedReader, claim_logs
 from ddcli.sources.readers import columns_read, take, take_in_parts
 from ddcli.sources.slices import InputSlice
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.files.access import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
@@ -37,7 +38,6 @@ from ddcli.store.state.directory import read_claims
 from ddcli.store.state.entries import InputEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_file
-from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 from ddcli.version import __version__
 

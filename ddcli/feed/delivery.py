@@ -18,6 +18,7 @@ from ddcli.errors import DdError, InputError, LockedError, StateError, UsageErro
 from ddcli.expressions.types import parse_schema
 from ddcli.feed.targets import Delivery, Subscription
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
+from ddcli.store.batch.checked_files import check_bytes
 from ddcli.store.files.access import locate, real, unreadable
 from ddcli.store.files.gate import Files
 from ddcli.store.formats.base import Updates
@@ -34,7 +35,6 @@ from ddcli.store.state.consumers import (
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, read_owned
-from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.kinds import READ_ERRORS
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, parse_type
 from ddcli.job.consumed_files import apart, gone_files, refuse_shared_files, withdrawn_files
 from ddcli.job.request import Request, _of_writer, is_due, run_time
 from ddcli.screen import shell
+from ddcli.store.batch.checked_files import RESTORE
 from ddcli.store.files.access import fs, locate
 from ddcli.store.state.document import PROGRESS
-from ddcli.store.state.manifest import RESTORE, manifest_path, read_newest
+from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.outputs import read_owned, tags_from
 from ddcli.store.state.shared_arrangements import find_shared, reader_name
 from ddcli.store.tables.input_path import named_by, partition_of

@@ -34,13 +34,13 @@ from ddcli.provenance.slices import ELSEWHERE, Sample, SliceNumber, Slices, by_t
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
 from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.store.batch.checked_files import check_bytes, read_checked
 from ddcli.store.files.access import fs
 from ddcli.store.files.gate import Files
 from ddcli.store.state.document import VERIFIED, Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.upkeep import on_newest
-from ddcli.store.state.verify import check_bytes, read_checked
 from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.texts import format_time
 

@@ -36,13 +36,13 @@ from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.privacy import hide
 from ddcli.sinks.pieces import PieceWriter
 from ddcli.sinks.side_logs import ErrorLog, seen
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.files.access import fs, real
 from ddcli.store.files.buckets import SCHEMES, adopt_settings
 from ddcli.store.files.gate import Files
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.scratch.spill import FileExchange, Sent
 from ddcli.store.state.transaction import StateFiles
-from ddcli.store.state.verify import OpenBundles
 from ddcli.version import __version__
 
 if TYPE_CHECKING:

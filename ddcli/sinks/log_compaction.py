@@ -20,6 +20,7 @@ from ddcli.job.inputs import find_time
 from ddcli.job.request import read_request
 from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
+from ddcli.store.batch.checked_files import check_bytes
 from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import INVISIBLE, checksum
 from ddcli.store.formats.base import Updates
@@ -31,7 +32,6 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.outputs import Owner, output_paths, read_owned, same_outputs, write_progress
 from ddcli.store.state.upkeep import manifest_of, written_to
-from ddcli.store.state.verify import check_bytes
 from ddcli.store.tables.listing import mark_of
 from ddcli.store.texts import format_time, parse_time
 

@@ -21,6 +21,7 @@ from ddcli.expressions.types import parse_schema
 from ddcli.job.summary import OutputSummary
 from ddcli.sinks.pieces import SHARED, Join, Piece, PieceFile, frame_copy, frame_of, grouped, removed_by
 from ddcli.sinks.side_logs import MOST, NotedUpdates
+from ddcli.store.batch.checked_files import read_checked
 from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_files import appended, grows
@@ -43,7 +44,6 @@ from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.fingerprint import continues, log_number
 from ddcli.store.state.outputs import Owner, write_progress
 from ddcli.store.state.register import last_of, more
-from ddcli.store.state.verify import read_checked
 from ddcli.store.tables.listing import mark_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from ddcli.privacy import previewed
 from ddcli.screen import json_number
 from ddcli.store.files.access import fs, reading, real
 from ddcli.store.log.writer import frontier_name, time_column
-from ddcli.store.state.contents import UPDATES, ours
+from ddcli.store.state.contents import ours
 from ddcli.store.state.document import UPDATES as OF_LOG
+from ddcli.store.state.entries import UPDATES
 from ddcli.store.state.outputs import tags_metadata
 from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.store.texts import format_time

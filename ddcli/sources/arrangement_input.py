@@ -26,6 +26,7 @@ from ddcli.engine.rounds import as_of, before, times_of
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, StateError, UsageError
 from ddcli.expressions.types import POOLED
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import locate, real
@@ -37,7 +38,6 @@ from ddcli.store.state.entries import times as frontier_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths, read_owned
 from ddcli.store.state.shared_arrangements import reader_name, taken_up_to
-from ddcli.store.state.verify import OpenBundles
 from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:

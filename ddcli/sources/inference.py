@@ -20,9 +20,9 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.job.inputs import format_of
 from ddcli.store.log.schema import LogSchema, PinnedColumns, columns_from_paths, columns_of_file
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.compression import Damage
 from ddcli.store.tables.csv_records import names_of, records, refuse_encoding, values_of
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.input_path import (
     CSV,
     EXCEL,

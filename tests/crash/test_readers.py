@@ -9,7 +9,7 @@ import ddcli.sinks.outputs
 from ddcli.job.sizes import BASE
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.crash.readers import contents, look, looping
 from tests.crash.shop import PIPELINE, Shop, changed
 from tests.draws import EFFORT, WHOLE, many, some

@@ -12,7 +12,7 @@ import ddcli.runtime.task
 import ddcli.sinks.outputs
 from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.crash.readers import look
 from tests.crash.shop import PIPELINE, Shop
 from tests.draws import chance, some

@@ -10,8 +10,8 @@ import pytest
 from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.feed.delivery import OutputFeed
 from ddcli.store.state.consumers import Consumer, read_consumers
-from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
+from ddcli.store.state.entries import UPDATES
 from tests.harness import ORDER_COLUMNS, snapshot
 
 FEED = ("feed", "out/totals", "--consumer", "mail")

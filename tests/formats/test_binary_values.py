@@ -15,8 +15,8 @@ from ddcli.errors import InputError
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import schema_of, type_of
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.files import Tables
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.inventory import list_input
 from tests.cases import cases
 from tests.draws import many

@@ -29,10 +29,10 @@ from ddcli.job.inputs import format_of
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.sources.change_log import ChangeLog
 from ddcli.store.log.reader import LogReader
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax
 from ddcli.store.tables.compression import is_padded
 from ddcli.store.tables.files import Tables
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.inventory import list_input
 from tests.draws import many
 from tests.formats.support import Place

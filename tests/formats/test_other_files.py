@@ -23,7 +23,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import type_of
-from ddcli.store.parquet.footers import Footers
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.inventory import list_input
 from tests.draws import many
 from tests.formats.support import Place

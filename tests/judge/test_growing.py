@@ -16,7 +16,7 @@ from ddcli.errors import DdError
 from ddcli.sources.change_log import read_log
 from ddcli.store.log import joint_files
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.draws import many
 from tests.harness import write_log
 

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.crash.shop import Shop
 from tests.harness import ROOT
 from tests.objects.conftest import STORE

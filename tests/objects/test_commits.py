@@ -13,13 +13,15 @@ import pytest
 import ddcli.store.files.objects
 from ddcli.errors import EngineError, StateError
 from ddcli.job.consumed_files import with_archive_paths
+from ddcli.store.batch import checked_files
+from ddcli.store.batch.checked_files import FETCHED, NEAR, OpenBundles, PartialCopy
 from ddcli.store.files import gate
 from ddcli.store.files.access import relative
 from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch import attempt
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.state import batch_lists, contents, manifest, verify
+from ddcli.store.state import batch_lists, contents, manifest
 from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.document import PROGRESS
@@ -27,7 +29,7 @@ from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputFile, Ou
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import write_progress
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.verify import FETCHED, NEAR, OpenBundles, PartialCopy, verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.draws import many
 from tests.store.support import Dead
 
@@ -190,8 +192,8 @@ def test_a_large_range_is_fetched_in_parts(place, monkeypatch):
     """No more bytes than a bound are in memory on their way."""
     data = random.Random(1).randbytes(1 << 20)
     place.put(data)
-    monkeypatch.setattr(verify, "TOGETHER", 16)
-    monkeypatch.setattr(verify, "NEIGHBOURS", 2)
+    monkeypatch.setattr(checked_files, "TOGETHER", 16)
+    monkeypatch.setattr(checked_files, "NEIGHBOURS", 2)
     asked, read_ranges = [], ObjectPath.read_ranges
     monkeypatch.setattr(
         ObjectPath, "read_ranges", lambda path, ranges: (asked.append(ranges), read_ranges(path, ranges))[1]

@@ -35,7 +35,7 @@ from ddcli.store.scratch.attempt import Attempt
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.directory import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import EFFORT, WHOLE, some

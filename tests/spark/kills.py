@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.crash.readers import READERS, contents, digest
 from tests.crash.shop import OUTPUTS, Shop
 from tests.harness import ROOT

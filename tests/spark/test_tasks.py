@@ -27,7 +27,7 @@ from ddcli.store.state import batch_lists
 from ddcli.store.state.batch_lists import footprint
 from ddcli.store.state.contents import batches_of
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.crash.shop import Shop
 from tests.draws import many, some
 from tests.judge.case import Arrival, Case, Run

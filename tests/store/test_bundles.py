@@ -17,6 +17,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.batch.compaction import NewBatch
 from ddcli.store.batch.file import BatchLayout
 from ddcli.store.batch.row_group_file import row_group_file
@@ -29,8 +30,7 @@ from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
-from ddcli.store.state.verify import OpenBundles, verify_state
+from ddcli.store.state.upkeep import collect_garbage, compact_state, verify, verify_state
 from tests import draws
 from tests.draws import many
 from tests.secret import SECRET
@@ -180,7 +180,7 @@ def test_a_run_opens_a_bundle_once_and_refuses_what_is_damaged_in_it(tmp_path, m
     path = tmp_path / "bundles/000000001.tar"
     data, opened = path.read_bytes(), []
     files = {name: file for name, _, file in batches_of(manifest)}
-    monkeypatch.setattr("ddcli.store.state.verify.reading", lambda path: opened.append(path) or reading(path))
+    monkeypatch.setattr("ddcli.store.batch.checked_files.reading", lambda path: opened.append(path) or reading(path))
     together = OpenBundles()
     for name, rows in {"a": 20, "b": 3000}.items():
         batch = StoredBatch(path, files[name], LAYOUT, Pool(SECRET), bundles=together)

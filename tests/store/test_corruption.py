@@ -17,7 +17,7 @@ from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.upkeep import verify_state
 from tests.draws import some
 from tests.secret import SECRET
 from tests.store.support import batch_bytes

@@ -12,9 +12,9 @@ from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.store.log.schema import type_of
-from ddcli.store.parquet.footers import Footers
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
+from ddcli.store.tables.footers import Footers
 from ddcli.store.tables.input_path import partition_of
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

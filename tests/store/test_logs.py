@@ -25,7 +25,7 @@ from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.rows import RowCondition
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.parquet.footers import Footers, Unfit
+from ddcli.store.tables.footers import Footers, Unfit
 from ddcli.store.tables.inventory import list_input
 from tests.secret import SECRET
 

@@ -1,5 +1,6 @@
 """Stored batches: the sorted updates of an arrangement over an interval of times.
 
+* checked_files: files checked against their entries in the manifest; the bundles and objects whose batches a run reads
 * compaction: the choice of batches to merge, and the merges; the writer of a file, by its columns' types
 * correction: updates added to batches of times that an arrangement has already
 * file: the columns and their lanes; the bytes: Parquet with an index, every byte checked before it is read

@@ -33,20 +33,19 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.errors import StateError
 from ddcli.expressions.types import POOLED
+from ddcli.store.batch.checked_files import RESTORE
 from ddcli.store.batch.file import GROUP, footer_checksum, in_byte_order
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
 from ddcli.store.batch.writers import FrameWriter, LaneWriter, is_packed
 from ddcli.store.state.entries import FileEntry
-from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ddcli.engine.lanes import Matrix
-    from ddcli.store.batch.file import BatchLayout
+    from ddcli.store.batch.file import BatchLayout, FileSink
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.state.transaction import FileSink
 
 
 Writer = FrameWriter | LaneWriter

@@ -19,7 +19,7 @@ from __future__ import annotations
 import mmap
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -28,10 +28,10 @@ from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import Layout, decode
 from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schema
+from ddcli.store.batch.checked_files import OpenBundles, check_size, damaged, fetch
 from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex, leaf_length, leaf_of, row_checksums
 from ddcli.store.files.access import fs, reading
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.verify import OpenBundles, check_size, damaged, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Matrix
     from ddcli.engine.pool import Pool
+    from ddcli.store.batch.checked_files import PartialCopy
     from ddcli.store.batch.page_index import Data, PageColumn
     from ddcli.store.files.access import Bytes
+    from ddcli.store.files.gate import Written
     from ddcli.store.state.entries import ArrangementEntry, FileEntry
-    from ddcli.store.state.verify import PartialCopy
 
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
     Mapped = mmap.mmap | memoryview | bytes
@@ -436,3 +437,10 @@ def batch_layout(key: Layout, value: Layout, nt: int) -> BatchLayout:
 def stored_name(name: str) -> str:
     """Return a column's name in a file: the hidden columns' names are not free."""
     return f"_{name}" if name.startswith("_") else name
+
+
+class FileSink(Protocol):
+    """Takes the batch files of the next manifest."""
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""

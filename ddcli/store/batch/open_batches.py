@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.lanes import Matrix
+    from ddcli.store.batch.checked_files import OpenBundles
     from ddcli.store.batch.file import BatchLayout
     from ddcli.store.state.entries import FileEntry
-    from ddcli.store.state.verify import OpenBundles
 
     Stamp = tuple[int, int, int]
 

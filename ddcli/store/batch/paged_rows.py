@@ -20,10 +20,10 @@ from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER,
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.process import LARGE, Workers
+from ddcli.store.batch.checked_files import damaged, other_columns
 from ddcli.store.batch.file import COUNT
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.batch.row_group_file import read_pages, unpacked
-from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

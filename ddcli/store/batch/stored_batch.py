@@ -23,6 +23,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch import file
+from ddcli.store.batch.checked_files import RESTORE
 from ddcli.store.batch.file import BatchFile, BatchLayout, fetch_ends, in_byte_order
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
 from ddcli.store.batch.paged_rows import NOTHING, PagedRows
@@ -30,16 +31,15 @@ from ddcli.store.batch.row_group_file import column_of, stored_order
 from ddcli.store.files.gate import side_by_side
 from ddcli.store.parquet.row_groups import MAGIC
 from ddcli.store.state.contents import batch_path
-from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Matrix
+    from ddcli.store.batch.checked_files import OpenBundles
     from ddcli.store.batch.file import Strings
     from ddcli.store.state.entries import ArrangementEntry, FileEntry
-    from ddcli.store.state.verify import OpenBundles
 
 
 def read_lanes(data: bytes, layout: BatchLayout, rows: int) -> Matrix | None:

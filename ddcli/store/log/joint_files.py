@@ -27,7 +27,7 @@ from ddcli.store.files.access import fs
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.files.objects import BLOCK, ObjectPath
 from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, fields, footer_in, footer_of, metadata_of, number
-from ddcli.store.state.manifest import split_path
+from ddcli.store.state.entries import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ from ddcli.expressions.csv_dialect import DEFAULT, is_named
 from ddcli.expressions.moments import iso
 from ddcli.expressions.types import ARRIVAL, Schema, Type, from_polars, no_column, parse_schema
 from ddcli.privacy import has_tags, is_tagged
-from ddcli.store.parquet.footers import Unfit, name_of
+from ddcli.store.tables.footers import Unfit, name_of
 from ddcli.store.tables.input_path import CSV, TEXTS, name_of_kind, named_by, partition_of
 from ddcli.store.tables.wider_types import widens, wider
 
@@ -224,7 +224,7 @@ def _refuse_renamed(log: Format, schema: LogSchema, path: Path, found: Footer) -
     missing = next((name for name in kinds if name not in found), None)
     if missing is None or not others or log.nested or _may_be_row(path, found):
         return
-    from ddcli.store.parquet.footers import renamed_hint
+    from ddcli.store.tables.footers import renamed_hint
 
     raise InputError(
         f"the file has no column '{missing}'",

@@ -26,7 +26,7 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.nanoseconds import EPOCH
 from ddcli.expressions.types import FLAGGED
-from ddcli.store.state.contents import UPDATES
+from ddcli.store.state.entries import UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -28,7 +28,7 @@ from ddcli.store.mirrors.cancellation import DIFF, FileRows, RowGroupRange, piec
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
-from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables.footers import TEXT
 from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.version import check_package
 

@@ -20,7 +20,7 @@ from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
 from ddcli.privacy import preview
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, errors_at_file, from_start
-from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables.footers import TEXT
 from ddcli.version import check_package
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from ddcli.dataclass import frozen
 from ddcli.engine.trace import policy
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
+from ddcli.store.batch.checked_files import RESTORE
 from ddcli.store.files.access import fs, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
 from ddcli.store.state.document import BATCH, TABLE, WAITING, Document, integer_of, named, tuple_of
-from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

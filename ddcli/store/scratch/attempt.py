@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.files.gate import Files, PendingWrites, Written, checksum, temporary
 from ddcli.store.log.joint_files import JointFile
 from ddcli.store.state.batch_lists import BUNDLES, BatchList, Bundle, fits, inside, list_bytes
 from ddcli.store.state.contents import batch_directory, batch_path
 from ddcli.store.state.register import SEGMENTS, Segment
 from ddcli.store.state.transaction import StateFiles
-from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,6 +15,5 @@
 * removal: the removal of a state and its outputs, and the files in their directories that are ours
 * shared_arrangements: arrangements of other states, found, and held while they are read
 * transaction: a commit: files and the next manifest, wholly or not at all
-* upkeep: a state listed, compacted, resharded, rekeyed, tidied
-* verify: the check of files against the manifest; the bundles and objects whose batches a run reads
+* upkeep: a state listed, compacted, resharded, rekeyed, tidied; the check of all files
 """

@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, StateError, UsageError, suggestion
+from ddcli.store.batch.checked_files import RESTORE, read_checked
 from ddcli.store.files.access import fs, locate, real, relative
 from ddcli.store.files.gate import Files, one_by_one, temporary
 from ddcli.store.files.lock import take_lock
@@ -28,11 +29,10 @@ from ddcli.store.state.directory import BRANCH as BRANCH_HOLD
 from ddcli.store.state.directory import Hold, State, find_hold, holding, new_identity, release, write_hold
 from ddcli.store.state.document import BRANCH, BRANCHES
 from ddcli.store.state.entries import Size, log_identity
-from ddcli.store.state.manifest import RESTORE, Manifest, branch_of, manifest_path, read_manifest, read_newest
+from ddcli.store.state.manifest import Manifest, branch_of, manifest_path, read_manifest, read_newest
 from ddcli.store.state.outputs import Owner, check_outputs, output_paths, read_owned, relative_file, write_progress
 from ddcli.store.state.removal import find_removal, remove
 from ddcli.store.state.upkeep import manifest_of
-from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

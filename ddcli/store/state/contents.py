@@ -51,8 +51,6 @@ PAGE = 1000
 """Objects that a store lists with a request."""
 LEDGER = "ledger"
 """The directory of a state with the ledgers of its inputs (see `ledger`)."""
-UPDATES = "updates-"
-"""The prefix of an output log's files."""
 SWEPT = {
     "manifest": (MANIFEST, HALF_MANIFEST),
     BUNDLES: (BUNDLE, WAITING),

@@ -15,9 +15,11 @@ from ddcli.store.state.document import (
     BEYOND,
     CHECKSUM,
     CONTENTS,
+    FOLDER,
     LEAST,
     LOG,
     OF_LOG,
+    PART,
     columns_of,
     count_of,
     integer_of,
@@ -39,8 +41,23 @@ PLAIN = 5
 PLAINLY = 256
 """Characters of a path that need no closer look."""
 
+UPDATES = "updates-"
+"""The prefix of an output log's files."""
 Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the directory of a log, and the path of a file in it.
+
+    >>> split_path("out/updates-0-1.parquet"), split_path("out/updates-1-2/0001.parquet")
+    (('out', 'updates-0-1.parquet'), ('out', 'updates-1-2/0001.parquet'))
+    """
+    directory, _, name = path.rpartition("/")
+    above, _, folder = directory.rpartition("/")
+    if FOLDER.fullmatch(folder) and PART.fullmatch(name):
+        return above, f"{folder}/{name}"
+    return directory, name
 
 
 @frozen

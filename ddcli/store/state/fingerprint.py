@@ -26,11 +26,11 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import StateError
 from ddcli.expressions.types import FLOATS, INTEGERS, parse_schema
+from ddcli.store.batch.checked_files import check_bytes
 from ddcli.store.batch.stored_batch import stored_batches
 from ddcli.store.files.access import fs, reading
 from ddcli.store.log.log_files import DIFF, not_after, physically, scan_entries
 from ddcli.store.log.writer import BITS, hashed_columns, number_in
-from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence

@@ -27,12 +27,12 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import PUBLIC, Pool
+from ddcli.store.batch.checked_files import damaged, read_checked, unreadable
 from ddcli.store.files.access import naming
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_files import read_footer
 from ddcli.store.parquet.row_groups import fields, footer_in, metadata_of
 from ddcli.store.state.contents import ledger_path
-from ddcli.store.state.verify import damaged, read_checked, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

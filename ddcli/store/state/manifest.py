@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.privacy import hide
+from ddcli.store.batch.checked_files import RESTORE
 from ddcli.store.files.access import fs, read_bytes
 from ddcli.store.files.gate import checksum, one_by_one
 from ddcli.store.state.batch_lists import BatchRegister, indices_of
@@ -31,7 +32,6 @@ from ddcli.store.state.document import (
     MIRROR,
     OF_LOG,
     OF_OUTPUT,
-    PART,
     SEGMENT,
     WAITING,
     WAITING_FOLDER,
@@ -54,6 +54,7 @@ from ddcli.store.state.entries import (
     Times,
     frontier_of,
     register_of,
+    split_path,
 )
 from ddcli.store.state.register import SEGMENTS, Register, RegisterEntry
 
@@ -73,7 +74,6 @@ SECRET = 16
 NAME = re.compile(r"([0-9]{9})\.json")
 LAST = 999_999_999
 BUSY = "the state was committed during each attempt, and files of earlier commits are gone: repeat the command between runs"
-RESTORE = "restore the state directory from a backup, or start again: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[Manifest, bytes, str | None]] = {}
 """The manifest that was read or written last, and its bytes: a run looks several times which is the newest, and a round of a watch reads the one of the last round.
@@ -130,19 +130,6 @@ def renaming(source: Any, target: Any) -> tuple[str, str]:
     if before != directory:
         raise ValueError(f"a renaming to another directory: {target!r:.80}")
     return source, target
-
-
-def split_path(path: str) -> tuple[str, str]:
-    """Return the directory of a log, and the path of a file in it.
-
-    >>> split_path("out/updates-0-1.parquet"), split_path("out/updates-1-2/0001.parquet")
-    (('out', 'updates-0-1.parquet'), ('out', 'updates-1-2/0001.parquet'))
-    """
-    directory, _, name = path.rpartition("/")
-    above, _, folder = directory.rpartition("/")
-    if FOLDER.fullmatch(folder) and PART.fullmatch(name):
-        return above, f"{folder}/{name}"
-    return directory, name
 
 
 @frozen

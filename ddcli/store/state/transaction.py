@@ -11,10 +11,11 @@ import threading
 from collections import Counter
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
+from ddcli.store.batch.checked_files import OpenBundles
 from ddcli.store.files.access import fs, real, relative
 from ddcli.store.files.gate import PendingWrites, Written, checksum, one_by_one, side_by_side, temporary
 from ddcli.store.log.joint_files import JointFile
@@ -31,7 +32,6 @@ from ddcli.store.state.document import PROGRESS
 from ddcli.store.state.entries import FileEntry
 from ddcli.store.state.manifest import Manifest, home_of, manifest_path, remember
 from ddcli.store.state.register import SEGMENTS
-from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,13 +51,6 @@ def try_to(action: Callable[[], None]) -> None:
 
 
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
-
-
-class FileSink(Protocol):
-    """Takes the batch files of the next manifest."""
-
-    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
 
 
 @frozen

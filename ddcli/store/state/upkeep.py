@@ -1,4 +1,4 @@
-"""The upkeep of a state between runs: its contents listed, its batches compacted or distributed to other shards, leavings removed.
+"""The upkeep of a state between runs: its contents listed, its batches compacted or distributed to other shards, leavings removed, its files checked.
 
 Functions that only read take no lock: a manifest is replaced as a whole. `written` are the directories outside of the
 state that its pipeline writes to; if no pipeline is named, the logs of outputs that name this state as their owner.
@@ -6,6 +6,7 @@ state that its pipeline writes to; if no pipeline is named, the logs of outputs 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,19 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import DdError, LockedError, StateError, UsageError, did_you_mean, suggestion
 from ddcli.expressions.types import POOLED, parse_type
-from ddcli.store.files.access import real
-from ddcli.store.files.gate import Files
+from ddcli.store.batch.checked_files import check_bytes, damaged, unreadable
+from ddcli.store.files.access import read_bytes, real
+from ddcli.store.files.gate import PENDING, Files, checksum, one_by_one
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
+from ddcli.store.state.batch_lists import members
 from ddcli.store.state.consumers import is_passed, passed_by, read_consumers
+from ddcli.store.state.contents import state_files, unpublished
 from ddcli.store.state.directory import State, find_hold, read_claims, read_holds, release
 from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import BUSY, Manifest, read_newest
-from ddcli.store.state.outputs import file_of, is_owned, output_paths, relative_file
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.outputs import file_of, is_owned, output_files, output_paths, relative_file
 from ddcli.store.texts import format_frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Type
@@ -373,3 +376,65 @@ def lock_holder(directory: Path) -> LockedError | None:
 def remove_lock(directory: Path) -> None:
     """Remove the lock, even if a process holds it: the next run makes its own."""
     Files().remove(directory / NAME)
+
+
+FINISH = "run the pipeline again, or `dd state gc`: both finish it"
+
+
+def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
+    """Read every file that a manifest names, and yield an error for each that is damaged, or not yet published.
+
+    Objects are read side by side, as many as have `PENDING` bytes together.
+    """
+    waiting = {target: source for source, target in unpublished(directory, manifest)}
+    entries: dict[Path, list[FileEntry]] = defaultdict(list)
+    for path, entry in (*state_files(directory, manifest), *output_files(directory, manifest)):
+        folder = waiting.get(path.parent)
+        entries[waiting.get(path, path) if folder is None else folder / path.name].append(entry)
+    errors: dict[Path, list[StateError]] = {}
+
+    def check(path: Path) -> None:
+        errors[path] = list(_errors_of(path, entries[path]))
+
+    for some in _together(entries):
+        one_by_one(check, some)
+        for path in some:
+            yield from errors.pop(path)
+    for target in waiting:
+        yield StateError("the last commit isn't fully published", place=str(target), hint=FINISH)
+
+
+def _together(entries: Mapping[Path, Sequence[FileEntry]]) -> Iterator[list[Path]]:
+    """Yield the files in groups that may be in memory together, each of one file at least."""
+    some: list[Path] = []
+    used = 0
+    for path, batches in entries.items():
+        size = sum(entry.size for entry in batches)
+        if some and used + size > PENDING:
+            yield some
+            some, used = [], 0
+        some.append(path)
+        used += size
+    yield some
+
+
+def _errors_of(path: Path, entries: Sequence[FileEntry]) -> Iterator[StateError]:
+    """Yield an error for each entry of a file that its bytes are not as, or one for a bundle whose members differ from all of them."""
+    try:
+        if not entries[0].bundle:
+            for entry in entries:
+                check_bytes(path, entry)
+            return
+        content = read_bytes(path)  # once for all that are in it
+    except (StateError, OSError) as error:
+        yield error if isinstance(error, StateError) else unreadable(path, error)
+        return
+    right = True
+    for entry in entries:
+        part = memoryview(content)[entry.at : entry.at + entry.size]
+        if len(part) != entry.size or checksum(part) != entry.checksum:
+            right = False
+            yield damaged(path)
+    found = members(content) if right else {}
+    if right and (found is None or any(found.get(entry.at) != entry.size for entry in entries)):
+        yield damaged(path)

@@ -6,6 +6,7 @@
 * csv_records: the records of CSV, with their lines
 * endings: the kind of a file by its name
 * files: the rows of tables; an error names file and row
+* footers: columns of files, read without polars; the hint for a file that lacks a column
 * iceberg_catalog: catalogs of Iceberg, and their tables with our own file IO
 * inventory: the files of an input now, compared with those taken in, by size and time, else by fingerprint
 * input_path: the files that the path of an input names; the names that columns have in a file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.store.parquet import footers
+from ddcli.store.tables import footers
 from ddcli.store.tables.input_path import AVRO, CSV, EXCEL, ORC, name_of_kind
 from ddcli.store.tables.kinds import Ipc, Kind, Parquet
 

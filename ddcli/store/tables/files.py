@@ -18,10 +18,10 @@ from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.moments import RANGE, leaves_years, year_of
 from ddcli.expressions.types import ARRIVAL, FLOATS, INTEGERS
-from ddcli.store.parquet.footers import TEXT, renamed_hint
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import is_large, row_count
 from ddcli.store.tables.endings import TABLES, kind_of
+from ddcli.store.tables.footers import TEXT, renamed_hint
 from ddcli.store.tables.input_path import (
     NDJSON,
     PARQUET,

@@ -16,8 +16,7 @@ from ddcli.errors import InputError
 from ddcli.store.files.access import fs, is_utf8, locate
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.manifest import split_path
+from ddcli.store.state.entries import UPDATES, split_path
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, refuse_lake_tables
 from ddcli.store.tables.listing import (
     HEAD,

@@ -21,10 +21,10 @@ from polars.io.plugins import register_io_source
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import MAX_PRECISION, NESTED
 from ddcli.store.files.access import LIMITS
-from ddcli.store.parquet import footers
-from ddcli.store.parquet.footers import EMPTY
 from ddcli.store.parquet.row_groups import row_count
+from ddcli.store.tables import footers
 from ddcli.store.tables.compression import DAMAGED, Damage
+from ddcli.store.tables.footers import EMPTY
 from ddcli.store.tables.input_path import (
     IPC,
     PARQUET,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DEEPEST = 100
 """The deepest nesting of types that pyarrow reads."""
 Footer = dict[str, Any]
-"""Types by column: polars' own, or, where polars is not imported, the types of `store.parquet.footers`."""
+"""Types by column: polars' own, or, where polars is not imported, the types of `store.tables.footers`."""
 
 
 def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) -> pl.LazyFrame:

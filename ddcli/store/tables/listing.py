@@ -11,8 +11,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.access import fs, locate, naming
 from ddcli.store.files.objects import ObjectPath, tag_of
-from ddcli.store.state.contents import UPDATES
-from ddcli.store.state.manifest import split_path
+from ddcli.store.state.entries import UPDATES, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

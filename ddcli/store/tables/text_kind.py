@@ -24,8 +24,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moments import iso
 from ddcli.expressions.tree import Cast, Column, Literal
 from ddcli.privacy import preview, unnamed
-from ddcli.store.parquet import footers
-from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables import footers
 from ddcli.store.tables.compression import DAMAGED, UTF_8, WIDE, Damage, packed, unpacked
 from ddcli.store.tables.csv_records import (
     QUOTES,
@@ -39,6 +38,7 @@ from ddcli.store.tables.csv_records import (
     refuse_encoding,
     refuse_long_names,
 )
+from ddcli.store.tables.footers import TEXT
 from ddcli.store.tables.input_path import CSV, IPC, NDJSON, PARQUET
 from ddcli.store.tables.json_values import is_read_by_polars
 from ddcli.store.tables.kinds import Kind, lazy_frame

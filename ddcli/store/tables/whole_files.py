@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import first_line
-from ddcli.store.parquet.footers import Unfit
 from ddcli.store.tables.avro import columns_of_avro, damaged_file, find_no_time, frame_of_avro, unpacked_file
 from ddcli.store.tables.compression import Damage
+from ddcli.store.tables.footers import Unfit
 from ddcli.store.tables.input_path import AVRO, EXCEL, ORC
 from ddcli.store.tables.kinds import Parquet, lazy_frame
 from ddcli.store.tables.sheets import formula_without_value, names_of_sheet, sheet_of

@@ -26,10 +26,10 @@ from ddcli.engine.times import LEAST
 from ddcli.errors import EngineError, first_line
 from ddcli.expressions.types import Type, in_order, in_utc
 from ddcli.privacy import previewed
+from ddcli.store.batch.checked_files import read_checked
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import in_columns, output_frame
 from ddcli.store.parquet.pages import PartialParquet
-from ddcli.store.state.verify import read_checked
 from ddcli.store.targets.mark import COMMITTED
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The verification of a state's files against its manifest: sizes when one is opened, checksums when one is read whole.
+"""Files of a state that are checked against their entries in the manifest: the size when one is opened, the checksum when one is read whole; and the bundles that a run reads.
 
 A local bundle is mapped; a sparse file stands in for an object whose parts were fetched.
 """
@@ -8,18 +8,13 @@ from __future__ import annotations
 import mmap
 import re
 import threading
-from collections import defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, StateError
 from ddcli.store.files.access import fs, read_bytes, reading
-from ddcli.store.files.gate import PENDING, checksum, one_by_one
-from ddcli.store.state.batch_lists import members
-from ddcli.store.state.contents import state_files, unpublished
-from ddcli.store.state.manifest import RESTORE, Manifest
-from ddcli.store.state.outputs import output_files
+from ddcli.store.files.gate import checksum
 
 OPEN = 128
 """Bundles that a run has open at once: each takes a descriptor."""
@@ -27,10 +22,10 @@ HELD = 512 << 20
 """Bytes of objects that stay on this machine's disk for their next reader."""
 NEAR = 1 << 20
 """Bytes of a block of a bundle in an object store that are fetched together: a run that reads a small batch mostly reads its neighbours, too, and each request takes some 20 ms."""
-FINISH = "run the pipeline again, or `dd state gc`: both finish it"
+RESTORE = "restore the state directory from a backup, or start again: `dd reset PIPELINE --outputs`"
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import FileEntry
@@ -244,62 +239,3 @@ def damaged(path: Path) -> StateError:
 def other_columns(path: Path) -> StateError:
     """Return the error for a batch that has not the columns of its arrangement."""
     return StateError("the batch has other columns than the manifest states", place=str(path), hint=RESTORE)
-
-
-def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
-    """Read every file that a manifest names, and yield an error for each that is damaged, or not yet published.
-
-    Objects are read side by side, as many as have `PENDING` bytes together.
-    """
-    waiting = {target: source for source, target in unpublished(directory, manifest)}
-    entries: dict[Path, list[FileEntry]] = defaultdict(list)
-    for path, entry in (*state_files(directory, manifest), *output_files(directory, manifest)):
-        folder = waiting.get(path.parent)
-        entries[waiting.get(path, path) if folder is None else folder / path.name].append(entry)
-    errors: dict[Path, list[StateError]] = {}
-
-    def check(path: Path) -> None:
-        errors[path] = list(_errors_of(path, entries[path]))
-
-    for some in _together(entries):
-        one_by_one(check, some)
-        for path in some:
-            yield from errors.pop(path)
-    for target in waiting:
-        yield StateError("the last commit isn't fully published", place=str(target), hint=FINISH)
-
-
-def _together(entries: Mapping[Path, Sequence[FileEntry]]) -> Iterator[list[Path]]:
-    """Yield the files in groups that may be in memory together, each of one file at least."""
-    some: list[Path] = []
-    used = 0
-    for path, batches in entries.items():
-        size = sum(entry.size for entry in batches)
-        if some and used + size > PENDING:
-            yield some
-            some, used = [], 0
-        some.append(path)
-        used += size
-    yield some
-
-
-def _errors_of(path: Path, entries: Sequence[FileEntry]) -> Iterator[StateError]:
-    """Yield an error for each entry of a file that its bytes are not as, or one for a bundle whose members differ from all of them."""
-    try:
-        if not entries[0].bundle:
-            for entry in entries:
-                check_bytes(path, entry)
-            return
-        content = read_bytes(path)  # once for all that are in it
-    except (StateError, OSError) as error:
-        yield error if isinstance(error, StateError) else unreadable(path, error)
-        return
-    right = True
-    for entry in entries:
-        part = memoryview(content)[entry.at : entry.at + entry.size]
-        if len(part) != entry.size or checksum(part) != entry.checksum:
-            right = False
-            yield damaged(path)
-    found = members(content) if right else {}
-    if right and (found is None or any(found.get(entry.at) != entry.size for entry in entries)):
-        yield damaged(path)
