@@ -12,7 +12,7 @@ from ddcli.plan.physical import EXPORT, HISTORY, physical_graph
 from ddcli.store.texts import SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.errors import Text
     from ddcli.expressions.types import Type
@@ -104,11 +104,10 @@ def _kept_log(name: str, keep: Text, kinds: Sequence[Type]) -> int:
     return length
 
 
-def since(upper: Frontier, past: Mapping[str, int | None], fingerprint: str, before: Frontier) -> Frontier:
-    """Return the frontier to which a node's times may be advanced when `upper` is committed; it never moves back."""
-    if fingerprint not in past or not upper:
+def since(upper: Frontier, length: int | None, before: Frontier) -> Frontier:
+    """Return the frontier to which the times of a node that keeps this length of its past may be advanced when `upper` is committed; it never moves back."""
+    if not upper:
         return upper
-    length = past[fingerprint]
     if length is ALL:
         return before
     back = Frontier(tuple(x if x == LEAST else max(x - length, LEAST + 1) for x in time) for time in upper)

@@ -457,7 +457,9 @@ class StateTraces(Traces):
         """Return the frontier to which an arrangement's times may be advanced: times that the file's `history` and readers keep stay apart."""
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         before = Frontier(entry.since) if entry and entry.since is not None else self.since
-        return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
+        node = identity.removesuffix(WAITING)
+        since = since_of(upper, self.past[node], before) if node in self.past else upper
+        return self.claims.since(identity, since)
 
 
 def _due(given: _Given, memory: Sequence[Rows], upper: Frontier) -> int | None:

@@ -24,7 +24,7 @@ from ddcli.job.inputs import tags_of_exports
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory, time_text
 from ddcli.job.summary import InputSummary, RunSummary
-from ddcli.plan.physical import Arrangement, Scan
+from ddcli.plan.physical import HISTORY, Arrangement, Scan
 from ddcli.sinks.outputs import OutputWriter
 from ddcli.sinks.side_logs import SideLogs, seen
 from ddcli.sources.arrangement_input import SharedReader, claim_logs
@@ -188,7 +188,7 @@ class SingleRun(DataflowRun):
 
     def begin(self) -> StepInput:
         request, nt = self.request, len(self.time)
-        check_lengths(request.spec, self.kinds)
+        past = self._kept_past()
         # The first run begins at the frontier that every time is at or after.
         interval = Interval(Frontier(self.before or [(LEAST,) * nt]), self.upper)
         if self.only_corrects:
@@ -214,7 +214,7 @@ class SingleRun(DataflowRun):
             cut,
             imports=imported(self.graph, self.readers),
             claims=read_claims(request.state),
-            past=kept_past(request.spec, self.graph, self.kinds),
+            past=past,
             progress=request.asked.progress,
             frontier=self.upper if self.only_corrects else None,
             held=held,
@@ -299,6 +299,15 @@ class SingleRun(DataflowRun):
         if spread:
             self._sources = with_copied_rows(self._sources, self.readers)
         return cut, spread
+
+    def _kept_past(self) -> dict[str, int | None]:
+        """Return the length of the past that each arrangement keeps, if the file states any. Raises SpecErrors for lengths that the times don't have."""
+        spec, graph = self.request.spec, self.graph
+        stated = any((spec.history, *(each.history or each.keep for each in spec.outputs.values())))
+        if not (stated or any(name.startswith(HISTORY) for name in graph.exports)):
+            return {}
+        check_lengths(spec, self.kinds)
+        return kept_past(spec, graph, self.kinds)
 
     def _read(self, facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
         taken = self._taken
