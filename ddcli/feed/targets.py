@@ -22,7 +22,7 @@ from ddcli.job.paths import takes
 from ddcli.plan.checks import TABLES, holds, too_long_name
 from ddcli.screen import near
 from ddcli.store.files.access import fs, locate, naming, real
-from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.gate import TEMPORARY, Files
 from ddcli.store.state.consumers import token
 from ddcli.store.state.document import PROGRESS, count_of
 from ddcli.store.state.manifest import NAME as MANIFEST
@@ -100,27 +100,15 @@ class ParquetFeed:
                     file.flush()
                     os.fsync(file.fileno())
                 final.hardlink_to(waiting)
-                _flush(self.path)
+                Files().sync_directory(self.path)
             finally:
-                for path in (waiting, *self._unfinished()):
-                    path.unlink(missing_ok=True)
+                # Processes that died, or were overtaken by another, have left some, too.
+                for name in filter(WAITING.fullmatch, os.listdir(self.path)):  # noqa: PTH208 - names are enough
+                    (self.path / name).unlink(missing_ok=True)
         except (FileExistsError, FileNotFoundError):
             raise overtaken(self.place) from None
         except OSError as error:
             raise EngineError(f"the changes can't be written: {error.strerror}", place=self.place) from None
-
-    def _unfinished(self) -> list[Path]:
-        """Return the unfinished files of processes that died, or were overtaken by another."""
-        return [self.path / name for name in os.listdir(self.path) if WAITING.fullmatch(name)]  # noqa: PTH208 - as above
-
-
-def _flush(directory: Path) -> None:
-    """Flush a directory's names to the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 SQLITE, DUCKDB = (".db", ".sqlite", ".sqlite3"), (".duckdb",)

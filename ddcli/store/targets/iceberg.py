@@ -21,7 +21,6 @@ from ddcli.version import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyiceberg.io import FileIO
@@ -54,7 +53,7 @@ class IcebergTarget(FileTable):
 
         from ddcli.store.tables.iceberg_catalog import open_catalog, with_own_files
 
-        with self._errors():
+        with _errors_of(self.place):
             self._catalog = open_catalog(catalog, properties, writes=True)
             try:
                 self._table: Table | None = with_own_files(self._catalog.load_table(name))
@@ -66,7 +65,7 @@ class IcebergTarget(FileTable):
         self._written: list[DataFile] = []
 
     def number(self) -> int | None:
-        found = None if self._table is None else self._table.properties.get(self._property)
+        found = None if self._table is None else self._table.properties.get(str(self.key))
         return None if found is None else int(found)
 
     def names(self) -> set[str]:
@@ -77,7 +76,7 @@ class IcebergTarget(FileTable):
 
         from ddcli.store.tables.iceberg_catalog import with_own_files
 
-        with self._errors():
+        with _errors_of(self.place):
             if self._table is None:
                 self._catalog.create_namespace_if_not_exists(self.place.rpartition(".")[0])
                 schema = arrow_schema(columns)
@@ -101,14 +100,14 @@ class IcebergTarget(FileTable):
 
     def read(self, name: str) -> pl.DataFrame:
         assert self._table is not None, "it has the file"
-        with self._errors(), self._table.io.new_input(self._data_files()[name].file_path).open() as file:
+        with _errors_of(self.place), self._table.io.new_input(self._data_files()[name].file_path).open() as file:
             return pl.read_parquet(io.BytesIO(file.read()))
 
     def writer(self, footer: Mapping[str, str]) -> Write:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         assert self._table is not None, "it is made before its files"
-        with self._errors():
+        with _errors_of(self.place):
             schema = schema_to_pyarrow(self._table.schema())
         schema = schema.with_metadata({**(schema.metadata or {}), **footer} or None)
         return partial(_write, self.place, self._table.io, self._path(""), schema)
@@ -117,7 +116,7 @@ class IcebergTarget(FileTable):
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # which reads the facts in the file
 
         assert self._table is not None, "it is made before its files"
-        with self._errors():
+        with _errors_of(self.place):
             found = parquet_file_to_data_file(self._table.io, self._table.metadata, self._path(name))
         self._written.append(found)
 
@@ -126,13 +125,13 @@ class IcebergTarget(FileTable):
 
         table, files = self._table, self._data_files()
         assert table is not None, "it is made before its files"
-        properties = {self._property: str(number)}
+        properties = {str(self.key): str(number)}
         if table.properties.get(RETRIES) != "0":
             properties[RETRIES] = "0"
         try:
-            with self._errors(), table.transaction() as transaction:
+            with _errors_of(self.place), table.transaction() as transaction:
                 transaction.set_properties(properties)
-                updating = transaction.update_snapshot(snapshot_properties={self._property: str(number)})
+                updating = transaction.update_snapshot(snapshot_properties={str(self.key): str(number)})
                 with updating.overwrite() if gone else updating.fast_append() as snapshot:
                     for file in self._written:
                         snapshot.append_data_file(file)
@@ -146,7 +145,7 @@ class IcebergTarget(FileTable):
             return
         ours = self._name(number)
         files: TableFiles = self._table.io  # type: ignore[assignment] # by `with_own_files`
-        with self._errors():
+        with _errors_of(self.place):
             for name in files.names(self._path("")):
                 if name.startswith(ours) and name not in names:
                     files.delete(self._path(name))
@@ -168,10 +167,6 @@ class IcebergTarget(FileTable):
             problem = f"the table has the property '{lost[0]}', which a commit of `dd` would lose"
             raise StateError(problem, place=self.place, hint="remove the property, or have `dd` make the table")
 
-    @property
-    def _property(self) -> str:
-        return str(self.key)
-
     def _path(self, name: str) -> str:
         assert self._table is not None, "files are in the table"
         return f"{self._table.location().rstrip('/')}/data/{name}"
@@ -181,15 +176,12 @@ class IcebergTarget(FileTable):
         if self._table is None:
             return {}
         if self._data is None:
-            with self._errors():
+            with _errors_of(self.place):
                 tasks = [*self._table.scan().plan_files()]
             if deleted := [task.file.file_path for task in tasks if task.delete_files]:
                 raise strange(self.place, f"another program has deleted rows in the file '{min(deleted)}'")
             self._data = {task.file.file_path.rpartition("/")[2]: task.file for task in tasks}
         return self._data
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return _errors_of(self.place)
 
 
 def _write(place: str, io_of_table: FileIO, directory: str, schema: pa.Schema, name: str, rows: pl.DataFrame) -> None:
