@@ -93,20 +93,26 @@ def changing_hint(name: str) -> str:
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
     """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
-    found = _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()), current_zone())
-    try:
-        check_lengths([found])
-    except Mismatch as mismatch:
-        raise mismatch.at(text.span) from None
-    return found
+    return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()), current_zone())
 
 
 @lru_cache(maxsize=256)
 def _scalar(
-    text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...], _zone: str
+    text: Text,
+    columns: tuple[tuple[str, Type], ...],
+    qualified: tuple[tuple[tuple[str, str], str], ...],
+    _zone: str,
+    *,
+    is_part: bool = False,
 ) -> Expression:
-    """Return the tree of an expression, from a cache: a tree never changes, and long ones take a second to read."""
-    return ExpressionReader(read(text), ColumnScope(dict(columns), dict(qualified))).whole()
+    """Return the tree of an expression, from a cache: a tree never changes, and long ones take a second to read. A part of one may be an interval of months."""
+    found = ExpressionReader(read(text), ColumnScope(dict(columns), dict(qualified))).whole()
+    if not is_part:
+        try:
+            check_lengths([found])
+        except Mismatch as mismatch:
+            raise mismatch.at(text.span) from None
+    return found
 
 
 def parse_table(text: Text, scope: ColumnScope) -> TableCall:
@@ -157,7 +163,9 @@ def expanded(written: str, values: Mapping[str, Expression], span: Span | None) 
     """Return an expression over names with values substituted for them, all of it at one place in the file. Raises Mismatch."""
     columns = tuple((name, value.type) for name, value in values.items())
     try:
-        found = _scalar(Text(written, Span("functions", 1, 1, len(written), written)), columns, (), current_zone())
+        found = _scalar(
+            Text(written, Span("functions", 1, 1, len(written), written)), columns, (), current_zone(), is_part=True
+        )
     except SpecError as error:
         raise Mismatch(error.problem, hint=error.hint) from None
     return placed(found, span).substitute(values)

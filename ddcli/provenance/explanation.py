@@ -5,6 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ddcli.errors import DdError, NegativeAnswer, Span, SpecError, Text, UsageEr
 from ddcli.job.request import newest_of, read_request, refuse_code
 from ddcli.plan.test_steps import collection_named, read_value
 from ddcli.provenance.changes import Changes
-from ddcli.provenance.file_history import FileHistory, ReplacedBy, Replacements
+from ddcli.provenance.file_history import FileHistory, ReplacedBy
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Absence, Explained, Missing, Question, hindrances, shown_leaves
 from ddcli.sources.arrangement_input import SharedReader
@@ -125,7 +126,9 @@ def explain(
 
     def look() -> Answer:
         with tables_as_now(request, wanted=newest_of(request) is None) as now, copy_directory() as copies:
-            history = FileHistory(now, copies)
+            newest = newest_of(now)
+            replaced = newest is not None and any(entry.replaced for entry in newest.inputs.values())
+            history = FileHistory(now, copies) if replaced else None
             return _explain(now, history, collection, keys, at, progress, change=change, limit=limit)
 
     try:
@@ -136,7 +139,7 @@ def explain(
 
 def _explain(
     request: Request,
-    history: FileHistory,
+    history: FileHistory | None,
     collection: str,
     keys: Sequence[str] | Mapping[str, Any],
     at: str | None,
@@ -148,12 +151,13 @@ def _explain(
     started, path = clock.perf_counter(), request.spec.path
     inputs = Inputs.of(request)
     time = _time(inputs, at, history)
-    inputs = history.inputs(inputs, time[0]) if len(time) == 1 else inputs
+    inputs = history.inputs(inputs, time[0]) if history and len(time) == 1 else inputs
     known = {**inputs.relations, **request.spec.outputs}
     if collection not in known:
         hint = suggestion(collection, known, f"collections: {', '.join(known)}")
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
-    node = inputs.relations[collection_named(request.spec, collection)].node
+    named = collection_named(request.spec, collection)
+    node = inputs.relations[named].node
     if isinstance(keys, Mapping):
         values = _known_columns(keys, node.schema)
         keys = [f"{name}={value}" for name, value in values.items()]
@@ -162,7 +166,7 @@ def _explain(
     asked = Question(inputs, node, values, time, limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     progress.begin(f"looking for {subject}")
-    replaced = Replacements(history, inputs, collection_named(request.spec, collection), asked)
+    replaced = partial(history.last, named, asked) if history else lambda *_: None
     answer = (
         _changing(asked, subject, progress, replaced, given=at is not None)
         if change
@@ -190,7 +194,7 @@ def _explain(
         subject=subject,
         null_hint=null_hint(values),
         until=_last_change(question) if missing is not None else None,
-        replaced=replaced.last() if missing is not None else None,
+        replaced=replaced() if missing is not None else None,
     )
 
 
@@ -248,7 +252,14 @@ def _never_existed(inputs: Inputs) -> str:
     return f"no such record has existed at any earlier time either, by the inputs as they are now{apart}"
 
 
-def _changing(asked: Question, subject: str, progress: Progress, replaced: Replacements, *, given: bool) -> Found:
+def _changing(
+    asked: Question,
+    subject: str,
+    progress: Progress,
+    replaced: Callable[[int | None], ReplacedBy | None],
+    *,
+    given: bool,
+) -> Found:
     """Find the records that changed at the `given` time, or at the last time at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
@@ -256,7 +267,7 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
         raise UsageError("a time with several coordinates has no single time right before it", hint=hint)
     history = asked.history()
     times = sorted(set(history.matrix[:, -2].tolist()))
-    last = replaced.last(asked.time[0] if given else None)
+    last = replaced(asked.time[0] if given else None)
     if last is not None and (given or not times or times[-1] < last.until):
         sides = [format_time((time,), kinds) for time in (last.until - 1, last.until)]
         hint = f"`--as-of '{sides[0]}'` and `--as-of '{sides[1]}'`, without `--change`, explain both"
@@ -272,7 +283,7 @@ def _changing(asked: Question, subject: str, progress: Progress, replaced: Repla
     return now, len(found), _explained(changes.explained, found.first(now.limit), subject, progress), None
 
 
-def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
+def _time(inputs: Inputs, at: str | None, history: FileHistory | None) -> Time:
     """Return the time of the question: the given one, else the last closed one, or a later correction's, else the last in the inputs."""
     if at is not None:
         try:
@@ -284,7 +295,7 @@ def _time(inputs: Inputs, at: str | None, history: FileHistory) -> Time:
     if manifest is not None and manifest.upper:
         corners = Frontier(manifest.upper).corners()
         if len(corners) == 1 and BEYOND not in corners[0]:
-            corrected = history.changes(history.replaced)[-1:] if len(corners[0]) == 1 else []
+            corrected = history.changes(history.replaced)[-1:] if history and len(corners[0]) == 1 else []
             return tuple(max(value - 1, *corrected) if corrected else value - 1 for value in corners[0])
     latest = inputs.latest()
     if latest is None:

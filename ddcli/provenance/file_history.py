@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import TOGETHER, prepare
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
@@ -171,6 +170,30 @@ class FileHistory:
         path = self._places[name, at]
         return None if path is None else replace(each.file, fingerprint="", archived=str(path))
 
+    def last(self, collection: str, asked: Question, only: int | None = None) -> ReplacedBy | None:
+        """Return the last of the newest runs up to a question's time, or the one at the time `only`, with whose replaced or withdrawn files its records changed; None without one."""
+        names, (time, *more) = [*asked.sources], asked.time
+        times = [] if more else [until for until in self.changes(names) if until <= time and only in (None, until)]
+        for until in reversed(times[-TRIED:]):
+            # At one time, so that new files of the run don't count.
+            now, before = (self._with_files(collection, asked, at, until) for at in (until, until - 1))
+            each = [question.records() for question in (now, before)]
+            if len(kernels.difference(*(found.matrix for found in each))):
+                run, files = self.run(until), self.files(names, until)
+                places = [[*_places(*pair)] for pair in zip((now, before), each, strict=True)]
+                came = [place for place in places[0] if place.came == run]
+                went = [place for place in places[1] if place.went == run]
+                named = {place.file.rpartition(":")[0] if place.row is None else place.file for place in (*came, *went)}
+                shown = [near(file) for file in files]
+                some = tuple(file for file in shown if file in named or not named.intersection(shown))
+                return ReplacedBy(until, run, some, *(tuple(dict.fromkeys(map(str, rows))) for rows in (came, went)))
+        return None
+
+    def _with_files(self, collection: str, asked: Question, at: int, time: int) -> Question:
+        """Return a question about a time, over the files as of another."""
+        inputs = self.inputs(asked.inputs, at)
+        return Question(inputs, inputs.relations[collection].node, asked.values, (time,), asked.limit)
+
 
 def _with(listing: Listing, paths: Collection[str], files: list[InputFile]) -> Listing:
     """Return a listing with files in the places of those that have these paths now."""
@@ -218,43 +241,6 @@ def _listed(places: tuple[str, ...]) -> str:
     """Return places in words, of many the first."""
     more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
     return ", ".join(places[:SHOWN]) + more
-
-
-@dataclass(frozen=True)
-class Replacements:
-    """The runs up to the time of a question whose replaced or withdrawn files may have changed its records."""
-
-    history: FileHistory
-    inputs: Inputs
-    collection: str
-    asked: Question
-
-    def last(self, only: int | None = None) -> ReplacedBy | None:
-        """Return the last of the newest runs, or the one at the time `only`, with whose replaced files records changed; None without one."""
-        names, (time, *more) = [*self.asked.sources], self.asked.time
-        times = (
-            [] if more else [until for until in self.history.changes(names) if until <= time and only in (None, until)]
-        )
-        for until in reversed(times[-TRIED:]):
-            # At one time, so that new files of the run don't count.
-            now, before = (self._with_files(at, until) for at in (until, until - 1))
-            each = [question.records() for question in (now, before)]
-            if len(kernels.difference(*(found.matrix for found in each))):
-                run, files = self.history.run(until), self.history.files(names, until)
-                places = [[*_places(*pair)] for pair in zip((now, before), each, strict=True)]
-                came = [place for place in places[0] if place.came == run]
-                went = [place for place in places[1] if place.went == run]
-                named = {place.file.rpartition(":")[0] if place.row is None else place.file for place in (*came, *went)}
-                shown = [near(file) for file in files]
-                some = tuple(file for file in shown if file in named or not named.intersection(shown))
-                return ReplacedBy(until, run, some, *(tuple(dict.fromkeys(map(str, rows))) for rows in (came, went)))
-        return None
-
-    def _with_files(self, at: int, time: int) -> Question:
-        """Return the question about a time, over the files as of another."""
-        inputs = self.history.inputs(self.inputs, at)
-        node = inputs.relations[self.collection].node
-        return Question(inputs, node, self.asked.values, (time,), self.asked.limit)
 
 
 def _places(question: Question, found: Contents) -> Iterator[Where]:
