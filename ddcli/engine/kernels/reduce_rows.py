@@ -12,8 +12,9 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.hashes import SEED, mixed
-from ddcli.engine.kernels.reduce_times import NO_ROOM, not_after, sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, not_after
 from ddcli.engine.kernels.rows import same, sum_overflows
+from ddcli.engine.kernels.value_pairs import sort_span
 
 OVERFLOW = -2
 
@@ -245,7 +246,7 @@ def difference_at(
                     pool[n, c] = want[r, 1 + c]
                 pool[n, no] = want[r, 1 + no]
                 n += 1
-            sort_rows(pool, 0, n, no)
+            sort_span(pool, 0, n, 0, no)
             r = 0
             while r < n:
                 begin = r

@@ -46,24 +46,6 @@ def add_product(limbs: np.ndarray, i: int, at: int, digit: int, low: int, high: 
 
 
 @inline
-def add_number(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: int, number: int) -> None:
-    """Add the number of row r to the limbs of row i from lane `at`, once, as `add_times` does for a diff of 1."""
-    if number == ONE:
-        limbs[i, at] += 1
-        return
-    x = m[r, lane]
-    if number == WIDE:
-        limbs[i, at + 2] += x & LOW
-        limbs[i, at + 3] += x >> 32
-        x = m[r, lane + 1]
-        limbs[i, at] += x & LOW
-        limbs[i, at + 1] += (x >> 32) + HALF
-    else:
-        limbs[i, at] += x & LOW
-        limbs[i, at + 1] += (x >> 32) + (HALF if number == UNSIGNED else 0)
-
-
-@inline
 def add_times(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: int, number: int) -> None:
     """Add the number of row r, times its diff, to the limbs of row i from lane `at`."""
     diff = m[r, m.shape[1] - 1]
@@ -96,12 +78,8 @@ def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: n
     -1 where there are no nulls. Uses 6 limbs for WIDE, else 4. Rows are processed by blocks, which stay in the cache for all numbers.
     """
     n = m.shape[0]
-    last = m.shape[1] - 1
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        once = True
-        for r in range(start, stop):
-            once &= m[r, last] == 1
         for a in range(numbers.shape[0]):
             lane = numbers[a, 0]
             number = numbers[a, 1]
@@ -111,10 +89,7 @@ def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: n
             for r in range(start, stop):
                 if null_lane >= 0 and m[r, null_lane] == null:
                     continue
-                if once:
-                    add_number(limbs, instances[r], at, m, r, lane, number)
-                else:
-                    add_times(limbs, instances[r], at, m, r, lane, number)
+                add_times(limbs, instances[r], at, m, r, lane, number)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.rows import bisect, compare, compare_at, copy_row, gallop, same
+from ddcli.engine.kernels.value_pairs import sort_span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 LOW = 0x7FFFFFFF
 MIX = 663608941  # 2**30 / golden ratio, odd
 NO_ROOM = -1
-SHORT = 16  # runs up to here are sorted by insertion
 NEAR = 16  # rows a key from which keys are sought far from each other, by guesses
 GUESSES = 2  # that follow the first one
 BLOCK = 256  # keys that are sought in all sources before the next ones, so that their bounds stay in the cache
@@ -34,52 +34,10 @@ def not_after(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, la
 
 
 @inline
-def swap_rows(a: np.ndarray, i: int, j: int) -> None:
-    """Exchange two rows."""
-    for c in range(a.shape[1]):
-        x = a[i, c]
-        a[i, c] = a[j, c]
-        a[j, c] = x
-
-
-@inline
-def sift_down(a: np.ndarray, start: int, root: int, size: int, lanes: int) -> None:
-    """Restore the heap a[start:start + size] below `root`, the greatest row on top."""
-    while True:
-        child = 2 * root + 1
-        if child >= size:
-            return
-        if child + 1 < size and compare(a, start + child, a, start + child + 1, lanes) < 0:
-            child += 1
-        if compare(a, start + root, a, start + child, lanes) >= 0:
-            return
-        swap_rows(a, start + root, start + child)
-        root = child
-
-
-@inline
-def sort_rows(a: np.ndarray, start: int, end: int, lanes: int) -> None:
-    """Sort the rows a[start:end] by their first `lanes` lanes, in place: insertion when few, else a heap."""
-    size = end - start
-    if size <= SHORT:
-        for i in range(start + 1, end):
-            j = i
-            while j > start and compare(a, j - 1, a, j, lanes) > 0:
-                swap_rows(a, j - 1, j)
-                j -= 1
-        return
-    for root in range(size // 2 - 1, -1, -1):
-        sift_down(a, start, root, size, lanes)
-    for last in range(size - 1, 0, -1):
-        swap_rows(a, start, start + last)
-        sift_down(a, start, 0, last, lanes)
-
-
-@inline
 def distinct_rows(a: np.ndarray, start: int, end: int) -> int:
     """Sort the rows a[start:end] in place and drop repeats; return the row after the last one left."""
     width = a.shape[1]
-    sort_rows(a, start, end, width)
+    sort_span(a, start, end, 0, width)
     o = min(start + 1, end)
     for i in range(start + 1, end):
         if not same(a, i, a, o - 1, width):
@@ -135,7 +93,7 @@ def new_times(m: np.ndarray, nk: int, at: int, nt: int, keys: np.ndarray, first:
                 o += 1
             i += 1
         if not ascending:
-            sort_rows(times, start, o, nt)
+            sort_span(times, start, o, 0, nt)
             end = o
             o = start + 1
             for j in range(start + 1, end):
@@ -273,6 +231,6 @@ def close(
                 if add_time(table, times, start, o, nt):
                     o += 1
             found += 1
-        sort_rows(times, start, o, nt)
+        sort_span(times, start, o, 0, nt)
     closed[first.shape[0] - 1] = o
     return o

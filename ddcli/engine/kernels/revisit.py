@@ -12,25 +12,13 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import DiffOverflow, inline, matrix_of
 from ddcli.engine.kernels.ordered_values import first_values
-from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys, sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys
 from ddcli.engine.kernels.reduce_turns import later_times, take_turns
-from ddcli.engine.kernels.rows import add_row, close_rows, gallop, same
+from ddcli.engine.kernels.rows import gallop, same
+from ddcli.engine.kernels.value_pairs import consolidate_span
 
 OVERFLOW: Final = -2
 SOME: Final = 128  # rows that there is room for at first
-
-
-@inline
-def sum_group(held: np.ndarray, start: int, end: int) -> int:
-    """Sort and consolidate held[start:end] in place; return the row after its last one, or OVERFLOW."""
-    d = held.shape[1] - 1
-    sort_rows(held, start, end, d)
-    o = start
-    for i in range(start, end):
-        o = add_row(held, i, held, o, start, o > start and same(held, o - 1, held, i, d))
-        if o < 0:
-            return OVERFLOW
-    return close_rows(held, start, o)
 
 
 @inline
@@ -91,11 +79,11 @@ def walk_trace(
         if old == len(sources):
             middle = o
         if o > middle:
-            o = sum_group(held, middle, o)
+            o = consolidate_span(held, middle, o, 0)
             if o > middle:
                 live[g] = 1
         if o > first:
-            o = sum_group(held, first, o)
+            o = consolidate_span(held, first, o, 0)
         if o < 0:
             return OVERFLOW
         bounds[g, 0] = first

@@ -15,6 +15,7 @@ from ddcli.engine.kernels.rows import (
     LARGEST,
     add_row,
     close_rows,
+    compare_at,
     copy_row,
     difference_overflows,
     product_overflows,
@@ -187,19 +188,7 @@ def consolidate_span(out: np.ndarray, first: int, last: int, lane: int) -> int:
     Returns OVERFLOW, with the two rows that can't be added at `first`, where a diff overflows.
     """
     d = out.shape[1] - 1
-    gap = 1
-    while gap * 3 + 1 < last - first:
-        gap = gap * 3 + 1
-    while gap > 0:
-        for i in range(first + gap, last):
-            j = i
-            while j - gap >= first and precedes(out, j, j - gap, lane, d):
-                for c in range(lane, d + 1):
-                    x = out[j, c]
-                    out[j, c] = out[j - gap, c]
-                    out[j - gap, c] = x
-                j -= gap
-        gap //= 3
+    sort_span(out, first, last, lane, d)
     o = first
     for i in range(first, last):
         end = add_row(out, i, out, o, first, o > first and same_between(out, o - 1, i, lane, d))
@@ -212,12 +201,21 @@ def consolidate_span(out: np.ndarray, first: int, last: int, lane: int) -> int:
 
 
 @inline
-def precedes(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
-    """Return whether row i is before row j by lanes[first:last]."""
-    for c in range(first, last):
-        if m[i, c] != m[j, c]:
-            return bool(m[i, c] < m[j, c])
-    return False
+def sort_span(m: np.ndarray, first: int, last: int, start: int, end: int) -> None:
+    """Sort the rows m[first:last], which are equal before lane `start`, in place by their lanes[start:end]: a Shell sort."""
+    gap = 1
+    while gap * 3 + 1 < last - first:
+        gap = gap * 3 + 1
+    while gap > 0:
+        for i in range(first + gap, last):
+            j = i
+            while j - gap >= first and compare_at(m, j, start, m, j - gap, start, end - start) < 0:
+                for c in range(start, m.shape[1]):
+                    x = m[j, c]
+                    m[j, c] = m[j - gap, c]
+                    m[j - gap, c] = x
+                j -= gap
+        gap //= 3
 
 
 @inline

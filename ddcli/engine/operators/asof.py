@@ -86,17 +86,24 @@ class Neighbours:
 
     def _rows_around(self, sources: list[Lanes], bounds: Lanes, changes: Lanes, edges: Lanes) -> Lanes:
         """Return rows [segment | value | count before | count after], and write the changes at which the partition ends."""
-        room = len(changes) * (2 * min(self.reach, 8) + 2) + 64
-        cursor = np.empty((3, max(len(sources), 2)), np.int64)
-        near, far = least_times(sources)
-        while True:
-            out = np.empty((room, self.nv + 3), np.int64)
-            lanes = (self.nk, self.nv, self.deciding, self.reach)
-            count = rows_around(sources, bounds, changes, *lanes, near, far, cursor, edges, out)
-            if count != NO_ROOM:
-                return out[: checked(count)]
+        cursor, least = np.empty((3, max(len(sources), 2)), np.int64), least_times(sources)
+        lanes = (self.nk, self.nv, self.deciding, self.reach)
+
+        def write(out: Lanes) -> int:
             edges[:] = 0
-            room *= 4
+            return rows_around(sources, bounds, changes, *lanes, *least, cursor, edges, out)
+
+        return _written(write, len(changes) * (2 * min(self.reach, 8) + 2) + 64, self.nv + 3)
+
+
+def _written(write: Callable[[Lanes], int], room: int, width: int) -> Lanes:
+    """Return the rows that a kernel writes to a matrix of `width` lanes, made larger while it returns NO_ROOM."""
+    while True:
+        out = np.empty((room, width), np.int64)
+        count = write(out)
+        if count != NO_ROOM:
+            return out[: checked(count)]
+        room *= 4
 
 
 def least_times(sources: list[Lanes]) -> tuple[Lanes, Lanes]:
@@ -225,23 +232,11 @@ class AsofJoin:
 
     def _nearest(self, sources: list[Lanes], bounds: Lanes, probes: Lanes) -> tuple[Lanes, Lanes]:
         """Return the values of right rows, and the number of the nearest one for each probe, or -1."""
-        room = len(probes) + 64
-        while True:
-            out = np.empty((room, self.nv + 1), np.int64)
-            sizes = (self.nk, self.nv, self.lanes)
-            count = nearest(
-                sources,
-                bounds,
-                probes,
-                *sizes,
-                *least_times(sources),
-                np.empty((2, max(len(sources), 2)), np.int64),
-                out,
-            )
-            if count != NO_ROOM:
-                break
-            room *= 4
-        out = out[: checked(count)][::-1]  # the first of each probe come first
+        sizes, least = (self.nk, self.nv, self.lanes), least_times(sources)
+        cursor = np.empty((2, max(len(sources), 2)), np.int64)
+        out = _written(
+            lambda out: nearest(sources, bounds, probes, *sizes, *least, cursor, out), len(probes) + 64, self.nv + 1
+        )[::-1]  # the first of each probe come first
         found = self.firsts(out, 1)
         partner = np.full(len(probes), -1)
         partner[found[:, 0]] = np.arange(len(found))
@@ -249,16 +244,13 @@ class AsofJoin:
 
     def _met(self, sources: list[Lanes], rights: Lanes, lefts: Lanes, changes: Lanes) -> Lanes:
         """Return the left rows [change | value | diff] whose nearest right row may have changed."""
-        room = 4 * len(changes) + 64
-        changes = np.ascontiguousarray(changes)
-        while True:
-            out = np.empty((room, self.nv + 2), np.int64)
-            sizes = (self.nk, self.nv, self.lanes, int(self.strict))
-            cursor = np.empty((2, max(len(sources), 2)), np.int64)
-            count = met(sources, rights, lefts, changes, *sizes, *least_times(sources), cursor, out)
-            if count != NO_ROOM:
-                return out[: checked(count)]
-            room *= 4
+        changes, least = np.ascontiguousarray(changes), least_times(sources)
+        sizes, cursor = (self.nk, self.nv, self.lanes, int(self.strict)), np.empty((2, max(len(sources), 2)), np.int64)
+        return _written(
+            lambda out: met(sources, rights, lefts, changes, *sizes, *least, cursor, out),
+            4 * len(changes) + 64,
+            self.nv + 2,
+        )
 
     @staticmethod
     def _differ(found: Lanes, one: Lanes, other: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
