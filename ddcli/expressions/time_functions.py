@@ -10,14 +10,7 @@ from zoneinfo import ZoneInfo
 from ddcli.expressions.arithmetic import arithmetic, negate
 from ddcli.expressions.coerce import DURATION, TIMESTAMP, Mismatch, nullable_if_any
 from ddcli.expressions.moments import is_zone
-from ddcli.expressions.signatures import (
-    Function,
-    check_arguments,
-    check_constants,
-    parse_signature,
-    signature_rule,
-    table,
-)
+from ddcli.expressions.signatures import Function, check_arguments, parse_signature, signature_rule, table
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import current_zone
 
@@ -87,8 +80,7 @@ def _check_zone(zone: Expression) -> None:
 
 def _time_bucket(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `time_bucket`; with a zone, buckets of days begin at midnights of its clocks."""
-    width, value, *zones = given = check_arguments(parse_signature(TIME_BUCKET), args)
-    check_constants(name, given)
+    (width, value, *zones), *_ = signature_rule(TIME_BUCKET)(name, args)
     if not zones:
         of_date = args[1].type.kind == "date"
         return [width, args[1] if of_date else value], args[1].type if of_date else value.type, name
