@@ -115,11 +115,13 @@ class SpillStore:
                 if len(part):
                     at = Address((*path, reader), EXCHANGED, to, rounds)
                     self.exchange.add(at, part, self.layout(place), self.pools[shard])
-        if any(index in other.inputs and not other.route for other in scope.places) or (path and index in scope.kept):
+        # The stage of its last reader restores a shared trace, also where all readers get its updates by other keys.
+        shared = [o for o in self.operator(place, shard) if o.shared and isinstance(o, StatefulOperator)]
+        unrouted = any(index in other.inputs and not other.route for other in scope.places)
+        if shared or unrouted or (path and index in scope.kept):
             self.add(Address(place, HERE, shard, rounds), Delta(updates))
-        for operator in self.operator(place, shard):
-            if operator.shared and isinstance(operator, StatefulOperator):  # the stage of its last reader restores it
-                operator.drop()
+        for operator in shared:
+            operator.drop()
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
