@@ -88,7 +88,7 @@ def scenarios(session: Session) -> list[Figure]:
     """Compare ten scenarios of 1 000 rows with one, on ten million orders: with files more, and with other values in the rows of an input."""
     rows, folder = session.rows, session.place("scenarios")
     pipeline, customer = _placed(folder, rows)
-    many, few = 10, rows // 10_000
+    many, few = 10, max(rows // 10_000, 1)
     figures = []
     for kind in ("files", "values"):
         whole: dict[str, object] = {}
