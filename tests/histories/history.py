@@ -134,7 +134,7 @@ class History:
                 for row in (each.disk["table"].rows if each.disk else ())
             ]
             kept = [row for row in before if self.chance.random() < 0.7]
-            each.write_table(kept + each.rows(self.chance, self.chance.randint(0, 5)))
+            each.write_table(kept + each.rows(self.chance, self.chance.randint(0 if each.disk else 1, 5)))
             self.note("table", each.name, each.disk["table"].rows)
             return
         name = f"f{self.chance.randrange(30)}.{self.chance.choice(each.kinds)}"
@@ -235,6 +235,13 @@ class History:
     def expected(self, until=None, instead=None):
         found, _ = self.answers(until=self.closed if until is None else until, instead=instead)
         return {name: found[spec["from"]] for name, spec in self.outputs.items()}
+
+    def shapes(self):
+        """Return the columns of each collection and input, with their types in DuckDB, as the last answers have them."""
+        return {
+            each.name: {*self.base.execute(f'select column_name, column_type from (describe "{each.name}")').fetchall()}
+            for each in self.known()
+        }
 
     def log(self, output):
         """Return the updates of an output, as DuckDB reads them: time, record, diff."""

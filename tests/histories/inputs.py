@@ -359,7 +359,7 @@ class Table(Input):
                     rows = [*self.disk["table"].rows, *rows]
                 deltalake.write_deltalake(self.folder / self.name, table, mode=mode)
         self.versions += 1
-        self.disk = {"table": Content(tuple(rows), self.versions)}
+        self.disk["table"] = Content(tuple(rows), self.versions)  # a branch reads it, too
 
     def next(self, number, *, retract=(), frontier=None):
         return {name: Entry(content, (0,)) for name, content in self.disk.items()}, {}

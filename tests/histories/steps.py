@@ -109,7 +109,9 @@ class Driver(Questions):
             if each.tables:
                 continue
             for name, entry in [*each.read.items()]:
-                if each.changed == "replace" and (name in each.disk or each.missing != "retract"):
+                if name in each.added or (
+                    each.changed == "replace" and (name in each.disk or each.missing != "retract")
+                ):
                     continue
                 now = each.disk.get(name)
                 if now is None or now.version != entry.content.version:
@@ -221,7 +223,7 @@ class Driver(Questions):
         ]  # fmt: skip
         if found:
             chosen = self.chance.sample(found, min(len(found), self.chance.choice([1, 1, 2])))
-            self.run(*(f"{each.name}/{name}" for each, name in chosen), command="retract", retract=chosen)
+            self.run(*(f"{each.name}/{name}" for each, name in chosen), "--again", command="retract", retract=chosen)
             if self.chance.random() < 0.5:
                 each, name = chosen[0]
                 if name in each.disk:
@@ -234,17 +236,18 @@ class Driver(Questions):
         self.settle()
         before = self.collections, self.outputs, copy.deepcopy(self.present)
         old = {name: spec["from"] for name, spec in self.outputs.items()}
-        columns = {each.name: {(c.name, c.kind) for c in each.columns} for each in self.known()}
+        self.expected()
+        columns = self.shapes()
         if not self.draw_edit():
             self.collections, self.outputs, _ = before
             return
         self.write_pipeline()
-        now = {each.name: {(c.name, c.kind) for c in each.columns} for each in self.known()}
+        effect = self.expected()
+        now = self.shapes()
         shaped = [
             name for name, spec in self.outputs.items()
             if name in old and spec["path"] == before[1][name]["path"] and columns[old[name]] != now[spec["from"]]
         ]  # fmt: skip
-        effect = self.expected()
         if self.chance.random() < 0.6 and not any(each.tables for each in self.inputs):
             self.against(before, effect)
         if self.chance.random() < 0.3:
@@ -473,10 +476,19 @@ class Driver(Questions):
             self.dd("branch", "drop", name, "p.yaml")
             self.settle()
             return
+        before = self.collections, [each.added for each in self.inputs]
         for each, other in zip(self.inputs, mine.inputs, strict=True):
             each.added = other.added
         self.collections = mine.collections
         after = self.predicted()
+        if after is None:  # the added file is late by now
+            self.collections = before[0]
+            for each, added in zip(self.inputs, before[1], strict=True):
+                each.added = added
+            self.dd("branch", "merge", name, "p.yaml", codes=(3,))
+            self.dd("branch", "drop", name, "p.yaml")
+            self.settle()
+            return
         _, out, _ = self.dd("branch", "merge", name, "p.yaml", "-o", "json")
         self.commit(after, json.loads(out)["run"])
         self.judge("dd branch merge")
