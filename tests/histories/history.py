@@ -319,7 +319,7 @@ class History:
         after = self.predicted(retract)
         until = ()
         if self.clock == "event" and command == "run" and self.chance.random() < 0.4:
-            until = ("--until", max(1, self.upper + self.chance.randrange(4)))
+            until = ("--until", self.upper + self.chance.randint(1, 4))
         code, out, _ = self.dd(
             command, "p.yaml", *arguments, *until, "-o", "json", codes=(3,) if after is None else codes
         )
@@ -339,10 +339,8 @@ class History:
             for each, (read, withdrawn) in zip(self.inputs, after, strict=True):
                 each.commit(read, withdrawn)
         if self.clock == "arrival":
-            if summary["changed"]:
-                # An edit without new rows is at the first open time, and so may the next one be.
-                at = as_time(summary["time"] or summary["upper"])
-                self.past = [*((when, past) for when, past in self.past if when != at), (at, self.expected())]
+            if summary["changed"] and summary["time"]:  # an edit without new rows is at an open time
+                self.past.append((as_time(summary["time"]), self.expected()))
             return
         if not summary["changed"]:
             return

@@ -377,7 +377,7 @@ class Writer:
         said, kind = self.aggregate(source.columns)
         name = self.name("t")
         where = f" where {self.condition(source.columns)}" if self.chance.random() < 0.5 else ""
-        return f"select {said} as {name}, count(*) as n from {quoted(source.name)}{where}", [
+        return f"select {said} as {name}, count(*) as n from {quoted(source.name)}{where} having count(*) > 0", [
             Column(name, kind, True),
             Column("n", "int"),
         ]
