@@ -466,7 +466,7 @@ class Writer:
         source = self.chance.choice(known)
         by = self.keys(source.columns)
         (said, kind), name = self.aggregate(source.columns), self.name("o")
-        query = f"select {self.list(by)}, {said} as {name} from {quoted(source.name)} group by rollup ({self.list(by)})"
+        query = f"select {self.list(by)}, {said} as {name} from {quoted(source.name)} group by rollup ({self.list(by)}) having count(*) > 0"
         return query, [*(Column(c.name, c.kind, True) for c in by), Column(name, kind, True)]
 
     def recursive(self, known):
