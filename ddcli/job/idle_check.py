@@ -115,8 +115,8 @@ def look_for_work(request: Request, manifest: Manifest, *, locks: bool) -> Input
 def _check_inputs(request: Request, manifest: Manifest) -> InputCheck:
     """Return whether the inputs alone have nothing new."""
     time, before = find_time(manifest), Frontier(manifest.upper)
-    if request.asked.until is not None:
-        return InputCheck(find_upper(request, time, {}, manifest, None) == before)
+    if request.asked.until is not None and find_upper(request, time, {}, manifest, None) != before:
+        return InputCheck(idle=False)
     if request.spec.tables:
         from ddcli.job.tables import is_behind
 

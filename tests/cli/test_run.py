@@ -151,6 +151,27 @@ def test_a_run_with_nothing_new_imports_nothing_heavy_and_changes_nothing(orders
     assert snapshot(*orders.kept) == before
 
 
+def test_the_same_until_again_takes_in_what_has_changed_since(orders):
+    """The times before it are closed, but their rows are others now, or there is a row too many."""
+    orders.write(
+        "sums.yaml",
+        "inputs: {sales: {path: in/, columns: {city: string, n: int64}}}\n"
+        "collections: {sums: {from: sales, apply: [{reduce: {by: city, n: sum(n)}}]}}\noutputs: {sums: out/sums/}\n",
+    )
+    (orders.folder / "in").mkdir()
+    orders.write("in/a.csv", "city,n,time,diff\nx,5,0,1\nx,7,9,1\n")
+    assert orders("run", "sums.yaml", "--until", "4").code == 0
+    orders.write("in/a.csv", "city,n,time,diff\nx,6,0,1\nx,7,9,1\n")
+    for until in ("4", "2"):
+        assert "a file that was already read has changed" in orders("run", "sums.yaml", "--until", until).err
+    orders.write("sums.yaml", (orders.folder / "sums.yaml").read_text().replace("in/,", "in/, changed: replace,"))
+    assert orders("run", "sums.yaml", "--until", "4").code == 0
+    assert contents(orders.folder / "out/sums") == {("x", 6): 1}
+    assert "nothing new" in orders("run", "sums.yaml", "--until", "4").err
+    orders.write("in/b.csv", "city,n,time,diff\ny,1,3,1\n")
+    assert "late rows" in orders("run", "sums.yaml", "--until", "4").err
+
+
 def test_help_imports_nothing_heavy(shop):
     script = f"""
 import sys
