@@ -50,7 +50,9 @@ def edits(draw, text: str) -> str:
                 del operators[at]
         elif kind == "count":  # never null, as some other aggregates are
             reduces = [each["reduce"] for operators, _ in lists for each in operators if "reduce" in each]
-            columns = [(one, name) for one in reduces for name in one if name not in ("by", "function", "columns", "values")]
+            columns = [
+                (one, name) for one in reduces for name in one if name not in ("by", "function", "columns", "values")
+            ]
             if columns:
                 one, name = draw(st.sampled_from(columns))
                 one[name] = "count(*)"

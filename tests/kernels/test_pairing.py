@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.store.mirrors import cancellation
-from ddcli.store.mirrors.cancellation import different, pairs
+from ddcli.store.mirrors import equal_parts
+from ddcli.store.mirrors.equal_parts import different, pairs
 from tests.bench import kernels as bench
 
 NUMBERS = st.lists(st.one_of(st.integers(-3, 3), st.sampled_from([8, 16, -(2**63), 2**63 - 1])), max_size=40)
@@ -26,7 +26,7 @@ TEXTS = st.sampled_from(
 @given(NUMBERS, NUMBERS, st.sampled_from([0, 1, 1 << 62]), st.booleans())
 def test_each_number_is_paired_as_often_as_both_sides_have_it(left, right, near, spread):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cancellation, "NEAR", near)
+        patch.setattr(equal_parts, "NEAR", near)
         right = right if near < 2 else [number for number in right if abs(number) < 100]
         found = pairs(np.array(left, np.int64), np.array(right, np.int64), spread=spread).tolist()
     places = [place for place in found if place >= 0]
@@ -54,7 +54,7 @@ def test_pairs_stay_equal_where_their_texts_are(given, cut, draw):
         )
         frames.append(pl.concat(parts, rechunk=False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cancellation, "SAMPLE", 1)  # so that rows are paired by their numbers
+        patch.setattr(equal_parts, "SAMPLE", 1)  # so that rows are paired by their numbers
         left, right = different(*frames)
     apart = {at for at, (one, other) in enumerate(given) if one != other}
     assert sorted(left["at"]) == sorted(right["at"]) == sorted(apart)

@@ -7,17 +7,9 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from ddcli.store.mirrors import cancellation
-from ddcli.store.mirrors.cancellation import (
-    DIFF,
-    FileRows,
-    RowGroupRange,
-    consolidated,
-    different,
-    in_order,
-    pieces_of,
-    remainder,
-)
+from ddcli.store.mirrors import cancellation, equal_parts
+from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
+from ddcli.store.mirrors.equal_parts import FileRows, RowGroupRange, different, in_order, pieces_of
 from ddcli.store.scratch import buckets
 from tests.draws import chance, many
 
@@ -95,8 +87,8 @@ def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
     draw = chance("cancellation", seed)
     monkeypatch.setattr(buckets, "HELD", draw.choice([1, 2000, 1 << 28]))
     monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 9, 1 << 17]))
-    monkeypatch.setattr(cancellation, "SAMPLE", draw.choice([1, 256]))
-    monkeypatch.setattr(cancellation, "NEAR", draw.choice([0, 4]))
+    monkeypatch.setattr(equal_parts, "SAMPLE", draw.choice([1, 256]))
+    monkeypatch.setattr(equal_parts, "NEAR", draw.choice([0, 4]))
     gone = [rows(draw, draw.choice([0, 3, 40])) for _ in range(draw.randrange(6))]
     new = [rewritten(draw, part) for part in gone]
     if draw.random() < 0.5:
@@ -233,14 +225,14 @@ def test_pieces_are_row_groups_with_their_least_values(tmp_path, monkeypatch):
     )
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
     assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 5, {"a": 1, "t": b"a"}, {"a": 9, "t": b"z"})]
-    monkeypatch.setattr(cancellation, "PIECE", 2)
+    monkeypatch.setattr(equal_parts, "PIECE", 2)
     found = pieces_of(tmp_path / "a.parquet")
     assert found == [
         RowGroupRange(0, 2, {"a": 3, "t": b"b"}, {"a": 5, "t": b"c"}),
         RowGroupRange(2, 2, {"a": 4, "t": b"a"}, {"a": 9, "t": b"a"}),
         RowGroupRange(4, 1, {"a": 1, "t": b"z"}, {"a": 1, "t": b"z"}),
     ]
-    monkeypatch.setattr(cancellation, "PIECE", 3)
+    monkeypatch.setattr(equal_parts, "PIECE", 3)
     assert [each[:2] for each in pieces_of(tmp_path / "a.parquet")] == [(0, 4), (4, 1)]
     (tmp_path / "b.parquet").write_bytes(b"none")
     assert pieces_of(tmp_path / "b.parquet") == pieces_of(tmp_path / "c.parquet") == []

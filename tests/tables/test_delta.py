@@ -17,7 +17,7 @@ from ddcli.driver.watch import is_whole, look, watched
 from ddcli.errors import InputError, SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
-from ddcli.store.mirrors import cancellation, mirror
+from ddcli.store.mirrors import equal_parts, mirror
 from ddcli.store.mirrors.delta import DeltaSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -50,9 +50,10 @@ class Mirrored:
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the table's package reads, and, by version, what it reads as of each version that was read."""
     draw = random.Random(f"{SEED}-{seed}")
+    monkeypatch.setattr(equal_parts, "LEAST", (1, 1 << 12)[seed % 3 == 0])
     monkeypatch.setattr(mirror, "FILES", (2, 64)[seed % 3 == 1])
-    monkeypatch.setattr(cancellation, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(cancellation, "NEAR", (0, 4)[seed % 2])
+    monkeypatch.setattr(equal_parts, "SAMPLE", (1, 256)[seed % 3 == 2])
+    monkeypatch.setattr(equal_parts, "NEAR", (0, 4)[seed % 2])
     history = DeltaHistory(tmp_path / "table", draw)
     stepwise = draw.random() < 0.6
     mirrored = Mirrored(tmp_path, draw.choice([", time: version", ", time: committed"]) if stepwise else "")
@@ -201,7 +202,7 @@ def test_a_damaged_file_of_a_table_is_an_error_of_the_input(tmp_path, first, dam
 
 def test_large_files_are_read_in_parts(tmp_path, monkeypatch):
     """Rows that were moved from several files to one, in parts of which each has rows of its own."""
-    monkeypatch.setattr(cancellation, "PIECE", 20)
+    monkeypatch.setattr(equal_parts, "PIECE", 20)
     table = str(tmp_path / "table")
     for first in (0, 50, 100):
         write_deltalake(table, pl.DataFrame({"k": range(first, first + 50)}), mode="append")

@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, StringType
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
-from ddcli.store.mirrors import cancellation
+from ddcli.store.mirrors import equal_parts
 from ddcli.store.mirrors.iceberg import IcebergSource
 from ddcli.version import install_command
 from tests.draws import SEED, many
@@ -73,8 +73,9 @@ def test_a_command_imports_what_its_tables_need(tmp_path, table):
 def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
     draw = random.Random(f"{SEED}-{seed}")
-    monkeypatch.setattr(cancellation, "SAMPLE", (1, 256)[seed % 3 == 2])
-    monkeypatch.setattr(cancellation, "NEAR", (0, 4)[seed % 2])
+    monkeypatch.setattr(equal_parts, "LEAST", (1, 1 << 12)[seed % 3 == 0])
+    monkeypatch.setattr(equal_parts, "SAMPLE", (1, 256)[seed % 3 == 2])
+    monkeypatch.setattr(equal_parts, "NEAR", (0, 4)[seed % 2])
     history = IcebergHistory(tmp_path, draw)
     time = draw.choice(["", ", time: version", ", time: committed"])
     file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")
@@ -151,8 +152,10 @@ def test_only_files_that_differ_are_read(tmp_path, table, monkeypatch):
     assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
 
 
-def test_files_whose_columns_are_others_now(tmp_path, monkeypatch):
+@pytest.mark.parametrize("least", [1, 1 << 12])
+def test_files_whose_columns_are_others_now(tmp_path, monkeypatch, least):
     """The package reads a file with a column that has a wider type since, or another name: it may be one that was rewritten."""
+    monkeypatch.setattr(equal_parts, "LEAST", least)
     catalog = load_catalog("default", **properties_of(tmp_path))
     catalog.create_namespace("shop")
     schema = pa.schema([("k", pa.int32()), ("v", pa.string())])
@@ -176,6 +179,30 @@ def test_files_whose_columns_are_others_now(tmp_path, monkeypatch):
     assert held(tmp_path) == Counter([(1, "a", None), (3, "c", None)])
 
 
+def test_columns_of_equal_bytes_are_not_read(tmp_path, monkeypatch):
+    """Of a file that is rewritten only columns with other bytes are read whole, and the others where rows differ."""
+    rows = equal_parts.LEAST
+    catalog = load_catalog("default", **properties_of(tmp_path))
+    catalog.create_namespace("shop")
+    frame = pl.DataFrame({"k": range(rows), "v": ["a"] * rows, "w": range(rows)})
+    catalog.create_table("shop.orders", frame.to_arrow().schema).append(frame.to_arrow())
+    file, read, plain = pipeline(tmp_path), [], IcebergSource._plainly
+    run(file)
+    monkeypatch.setattr(
+        IcebergSource,
+        "_plainly",
+        lambda self, task, columns=None: read.append(columns) or plain(self, task, columns),
+    )
+    table = catalog.load_table("shop.orders")
+    for changed, columns in [(7, [["w"], ["w"], ["k", "v"]]), (rows, [])]:
+        frame = frame.with_columns(pl.when(pl.col("k") == changed).then(-1).otherwise("w").alias("w"))
+        table.overwrite(frame.to_arrow())
+        run(file)
+        assert read == columns
+        read.clear()
+    assert held(tmp_path) == Counter(frame.rows())
+
+
 def renamed(catalog, *names):
     for name, other in names:
         with catalog.load_table("shop.orders").update_schema() as change:
@@ -184,6 +211,7 @@ def renamed(catalog, *names):
 
 def test_a_column_of_another_ones_name_is_another(tmp_path, monkeypatch):
     """Two columns have changed names: files from before and after have equal bytes by these names, and other rows."""
+    monkeypatch.setattr(equal_parts, "LEAST", 1)
     catalog = load_catalog("default", **properties_of(tmp_path))
     catalog.create_namespace("shop")
     rows = pa.table({"v": ["a", "b"], "w": ["x", "y"]})

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.pool_table import INLINE, LOW, same_bytes
 
 
 @inline
@@ -118,3 +119,48 @@ def pair_near(
                 slots[left[i] - least] = following[place]
                 count += 1
     return count
+
+
+@kernel("VVVB")
+def keep_equal_words(left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray) -> int:
+    """Write 0 for each place on the left whose word differs from its partner's."""
+    for i in range(found.size):
+        if equal[i] != 0 and left[i] != right[found[i]]:
+            equal[i] = 0
+    return 0
+
+
+@kernel("MVM")
+def place_views(views: np.ndarray, bases: np.ndarray, placed: np.ndarray) -> int:
+    """Write views of texts in which a long text's address replaces its buffer and offset; buffer b begins at bases[b].
+
+    The view of a null may be anything, even one of a buffer that does not exist.
+    """
+    for i in range(views.shape[0]):
+        buffer = views[i, 1] & LOW
+        placed[i, 0] = views[i, 0]
+        placed[i, 1] = views[i, 1]
+        if (views[i, 0] & LOW) > INLINE and buffer < bases.size:
+            placed[i, 1] = bases[buffer] + ((views[i, 1] >> 32) & LOW)
+    return 0
+
+
+@kernel("BiMMVB")
+def keep_equal_texts(
+    data: np.ndarray, base: int, left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray
+) -> int:
+    """Write 0 for each place on the left whose text differs from its partner's; both sides are placed views, `data` is the memory from `base` on.
+
+    The first word of a view is the length and the first four bytes. All of a null's bits are set.
+    """
+    for i in range(found.size):
+        if equal[i] == 0:
+            continue
+        j = found[i]
+        if left[i, 0] != right[j, 0]:
+            equal[i] = 0
+        elif left[i, 1] != right[j, 1]:
+            length = left[i, 0] & LOW
+            if length <= INLINE or not same_bytes(data, left[i, 1] - base, data, right[j, 1] - base, length):
+                equal[i] = 0
+    return 0

@@ -9,7 +9,7 @@ import json
 import re
 import time as clock
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
 from itertools import chain
 from os import SEEK_END
 from pathlib import Path
@@ -24,8 +24,9 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.files.foreign import check_names, check_plain
 from ddcli.store.files.gate import one_by_one
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.mirrors.cancellation import DIFF, FileRows, RowGroupRange, pieces_of, remainder
+from ddcli.store.mirrors.cancellation import DIFF, remainder
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG, read_commit, tip_of
+from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.tables.footers import TEXT
@@ -33,11 +34,12 @@ from ddcli.store.tables.kinds import READ_ERRORS
 from ddcli.version import check_package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable, Field
 
     from ddcli.store.mirrors.delta_commits import DataFile, DeltaCommit
+    from ddcli.store.mirrors.equal_parts import RowGroupRange
     from ddcli.store.mirrors.mirror import MirrorCursor
 
 
@@ -243,16 +245,24 @@ class DeltaSource(TableSource):
 
     def _pieces(self, file: DataFile, known: int) -> list[FileRows]:
         found, partition = pieces_of(self._path(file)), dict(file.partition)
-
-        def placed(part: RowGroupRange, read: Callable[[], list[pl.DataFrame]]) -> FileRows:
-            return FileRows(read, self._renamed(partition | part.least), self._renamed(partition | part.largest))
-
         if file.deleted or not found:
-            return [placed((*found, RowGroupRange(0, 0, {}, {}))[0], lambda: [self._file(file, known)])]
-        return [placed(part, partial(self._part, file, part)) for part in found]
+            least, largest = (found[0].least, found[0].largest) if found else ({}, {})
+            rows = sum(each.rows for each in found)
+            least, largest = self._renamed(partition | least), self._renamed(partition | largest)
+            return [FileRows(lambda: [self._file(file, known)], least, largest, rows=rows)]
+        return [self._piece(file, part) for part in found]
 
-    def _part(self, file: DataFile, part: RowGroupRange) -> list[pl.DataFrame]:
-        return [self._read(file, None, part.start, part.rows)]
+    def _piece(self, file: DataFile, part: RowGroupRange) -> FileRows:
+        def read(columns: Sequence[str]) -> pl.DataFrame:
+            return self._read(file, columns, part.start, part.rows)
+
+        partition = dict(file.partition)
+        columns = None
+        if part.chunks is not None:
+            chunks = replace(part.chunks, columns=self._renamed(part.chunks.columns))
+            columns = PieceColumns([*self.columns], read, chunks)
+        least, largest = self._renamed(partition | part.least), self._renamed(partition | part.largest)
+        return FileRows(lambda: [read([*self.columns])], least, largest, columns, part.rows)
 
     def _renamed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of columns, by their names in files, by their names in the table."""

@@ -19,7 +19,8 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.files.foreign import below, check_plain
-from ddcli.store.mirrors.cancellation import FileRows, remainder
+from ddcli.store.mirrors.cancellation import remainder
+from ddcli.store.mirrors.equal_parts import FileRows, PieceColumns, chunks_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import MICRO, TableSource
 from ddcli.version import check_package
@@ -156,11 +157,35 @@ class IcebergSource(TableSource):
             count = len(new.get(key, ())) - len(gone.get(key, ()))
             task = (*new.get(key, ()), *gone.get(key, ()))[0]
             sides[count > 0] += [task] * abs(count)
-        yield from remainder(*([self._piece(task) for task in side] for side in sides))
+        yield from remainder(*([self._piece(task, compared=all(sides)) for task in side] for side in sides))
 
-    def _piece(self, task: _DataFile) -> FileRows:
+    def _piece(self, task: _DataFile, *, compared: bool) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        return FileRows(lambda: self._file(task), least, largest)
+        columns = self._columns(task) if compared else None
+        return FileRows(lambda: self._file(task), least, largest, columns, task.file.record_count)
+
+    def _columns(self, task: _DataFile) -> PieceColumns | None:
+        """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
+        from pyarrow import ArrowException, parquet
+
+        from ddcli.store.tables.iceberg_catalog import local_path
+
+        path = local_path(task.file.file_path)
+        if path is None or not _is_plain(task):
+            return None
+        try:
+            footer = parquet.read_metadata(path)
+        except (OSError, ArrowException):
+            return None  # the reader of its rows reports the error
+        names = self._names(footer.schema.to_arrow_schema())
+        if names is None or any(name != own for name, own in names.items()):
+            return None
+
+        def read(columns: Sequence[str]) -> pl.DataFrame:
+            return pl.concat(frame.select(columns) for frame in self._plainly(task, columns) or self._read([task]))
+
+        chunks = chunks_of(path, footer, range(footer.num_row_groups))
+        return None if chunks is None else PieceColumns([*self.columns], read, chunks)
 
     def _bounds(self, found: Mapping[int, bytes] | None) -> dict[str, Any]:
         """Return values that a manifest has of columns, as far as these are the table's."""
@@ -231,27 +256,27 @@ class IcebergSource(TableSource):
         """Return the rows of a data file."""
         return self._plainly(task) or self._read([task])
 
-    def _plainly(self, task: _DataFile) -> list[pl.DataFrame] | None:
+    def _plainly(self, task: _DataFile, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
         """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None if pyiceberg has to read it.
 
         That takes half of the package's time.
         """
         from pyarrow import parquet
-        from pyiceberg.manifest import FileFormat
 
         from ddcli.store.tables.iceberg_catalog import local_path
 
-        if task.delete_files or task.equality or task.file.file_format != FileFormat.PARQUET:
+        if not _is_plain(task):
             return None
-        path = local_path(task.file.file_path)
+        path, wanted = local_path(task.file.file_path), [*self.columns] if columns is None else columns
         with self._errors(), path.open("rb") if path else self._fetched(task) as data:
             names = self._names(parquet.read_schema(data))
             if names is None:
                 return None
             data.seek(0)
             scan = pl.scan_parquet(data, glob=False, hive_partitioning=False)
-            frame = scan.select(pl.col(names[name]).alias(name) for name in self.columns)
-            return [frame.collect()] if frame.collect_schema() == self._dtypes else None
+            frame = scan.select(pl.col(names[name]).alias(name) for name in wanted)
+            kinds = {name: self._dtypes[name] for name in wanted}
+            return [frame.collect()] if frame.collect_schema() == kinds else None
 
     def _fetched(self, task: _DataFile) -> io.BytesIO:
         with self._table.io.new_input(task.file.file_path).open() as opened:
@@ -347,6 +372,13 @@ class IcebergSource(TableSource):
             raise UnknownChange(error.filename or first_line(error)) from None
         except Exception as error:  # noqa: BLE001 - as above
             raise InputError(f"the table of Iceberg can't be read: {first_line(error)}", place=self.place) from None
+
+
+def _is_plain(task: _DataFile) -> bool:
+    """Return whether a data file is one of Parquet whose rows all count."""
+    from pyiceberg.manifest import FileFormat
+
+    return not task.delete_files and not task.equality and task.file.file_format == FileFormat.PARQUET
 
 
 def _id(snapshot: Snapshot | None) -> str:
