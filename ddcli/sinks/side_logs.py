@@ -391,7 +391,7 @@ class ReceivedUpdates:
         """Add updates of an output, as its log would have them."""
         with self._lock:
             files = self.files.setdefault(name, [])
-            path = self.scratch / f"{len(self.files)}-{len(files)}.arrow"
+            path = self.scratch / f"{sum(map(len, self.files.values()))}.arrow"
             files.append(path)
         updates.write_ipc(path)
 

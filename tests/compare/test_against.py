@@ -10,6 +10,7 @@ from ddcli.job.sizes import Sizes
 from ddcli.plan.changes import reached_outputs
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.runtime import placement
+from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
 from ddcli.spec.file import identities
 from ddcli.version import __version__
 from tests.draws import chance
@@ -331,6 +332,17 @@ outputs: {paths: paths/}
     assert {(row["x"], row["y"], row["diff"]) for row in json.loads(result.out)["paths"]} == {
         (*pair, -1) for pair in whole - less
     }
+
+
+def test_updates_of_outputs_that_come_by_turns_stay_apart(tmp_path):
+    """Each in files of its own: with two of an output, some had the name of another output's."""
+    received, wanted = ReceivedUpdates(tmp_path), {"a": [], "b": [], "c": []}
+    for at, name in enumerate("abacbbac"):
+        received.add(name, pl.DataFrame({"n": [at], DIFF: [1]}))
+        wanted[name].append(at)
+    for name, rows in wanted.items():
+        found = pl.concat(received.scan(name, ["n"], "count")).collect()
+        assert sorted(found["n"].to_list()) == rows
 
 
 def test_files_before_they_are_delivered(shop):
