@@ -32,11 +32,12 @@ from ddcli.job.verdict import KEPT
 from ddcli.plan.changes import before_edits, only, reached_outputs
 from ddcli.plan.lineage import reach_of_edits
 from ddcli.screen import near, shell
-from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import ReceivedUpdates
 from ddcli.spec.file import ENDINGS
 from ddcli.store.files.access import fs, locate
 from ddcli.store.log.log_files import scan_entries
 from ddcli.store.log.schema import keeps_columns
+from ddcli.store.log.writer import DIFF
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import file_of, output_paths, same_outputs
 from ddcli.store.state.upkeep import on_newest

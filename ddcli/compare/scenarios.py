@@ -23,7 +23,7 @@ from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import ARRIVAL, ColumnScope, in_zone
 from ddcli.job.request import read_request, refuse_code
-from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import ReceivedUpdates
 from ddcli.spec.file import read_text
 from ddcli.spec.shapes import Key, Many, NodePlace, Notes, Pairs, Record, Refused
 from ddcli.spec.tree import parse_tree
@@ -31,6 +31,7 @@ from ddcli.spec.values import ExpressionText, Words, path_fault
 from ddcli.store.files.access import locate
 from ddcli.store.log.rows import RowChange, RowCondition
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.log.writer import DIFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

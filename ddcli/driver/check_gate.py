@@ -27,6 +27,7 @@ from ddcli.job.verdict import (
     without_measures,
 )
 from ddcli.store.batch.checked_files import read_checked
+from ddcli.store.log.writer import DIFF
 from ddcli.store.state.outputs import output_paths
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from ddcli.spec.model import CheckSpec, Spec
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
-
-
-DIFF = "diff"
 
 
 @dataclass
@@ -116,17 +114,17 @@ class CheckGate:
             before = held if same and not self._forgets else None
             after = held or {}
             if net is None or net.height:
-                rows = [] if net is None else [row for row in net.iter_rows(named=True) if row["diff"] > 0]
-                after = {column: number_of(value) for row in rows for column, value in row.items() if column != "diff"}
+                rows = [] if net is None else [row for row in net.iter_rows(named=True) if row[DIFF] > 0]
+                after = {column: number_of(value) for row in rows for column, value in row.items() if column != DIFF}
             measures = after
             verdict = replace(verdict, problems=measured(check, before, after, self.removed, self.request.clock.now))
         else:
             total = (known["violations"] if known else 0) + (noted.total if noted else 0)
             verdict = replace(verdict, violations=total, new=None if net is None else 0)
             if net is not None and net.height:
-                added = net.filter(net["diff"] > 0)
-                first = tuple(added.head(SHOWN).drop("diff").iter_rows(named=True))
-                new, texts = int(added["diff"].sum()), tuple(map(record_text, first))
+                added = net.filter(net[DIFF] > 0)
+                first = tuple(added.head(SHOWN).drop(DIFF).iter_rows(named=True))
+                new, texts = int(added[DIFF].sum()), tuple(map(record_text, first))
                 verdict = replace(verdict, new=new, first=texts, records=first)
         if not verdict.passed and name in self.request.decided.accepts:
             verdict = replace(verdict, accepted=self.request.decided.accepts[name])

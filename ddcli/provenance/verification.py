@@ -33,10 +33,11 @@ from ddcli.provenance.question import Question
 from ddcli.provenance.slices import ELSEWHERE, Sample, SliceNumber, Slices, by_title, uncompared, verify_arrangements
 from ddcli.screen import shell
 from ddcli.sinks.followers import TableBehind, compare_table
-from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import ReceivedUpdates
 from ddcli.store.batch.checked_files import check_bytes, read_checked
 from ddcli.store.files.access import fs
 from ddcli.store.files.gate import Files
+from ddcli.store.log.writer import DIFF
 from ddcli.store.state.document import VERIFIED, Document
 from ddcli.store.state.fingerprint import COUNT, LogProof, read_log, stored_numbers
 from ddcli.store.state.outputs import same_outputs

@@ -28,8 +28,9 @@ from ddcli.runtime.scheduler import TURNS, on_executor
 from ddcli.runtime.task import failure, packed_result, result_of
 from ddcli.store.files.access import reading
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
+from ddcli.store.log.writer import DIFF
 from ddcli.store.scratch.spill import chunks, from_chunks
-from ddcli.store.targets.change import DIFF, Change
+from ddcli.store.targets.change import Change
 from ddcli.store.targets.file_table import SMALL, gathered, partitioned, start_of
 from ddcli.store.targets.mark import TableFile
 

@@ -26,8 +26,9 @@ from ddcli.spec.model import DATABASE, SPARK
 from ddcli.store.files.access import locate, real
 from ddcli.store.files.gate import INVISIBLE, Files
 from ddcli.store.log.joint_files import updates_after
+from ddcli.store.log.writer import DIFF
 from ddcli.store.state.outputs import output_paths, read_owned, tags_metadata
-from ddcli.store.targets.change import DIFF, Change, HistoryChange, history_columns
+from ddcli.store.targets.change import Change, HistoryChange, history_columns
 from ddcli.store.targets.database import DuckdbDatabase, PostgresDatabase, SqliteDatabase
 from ddcli.store.targets.database_table import DatabaseTable
 from ddcli.store.targets.mark import (

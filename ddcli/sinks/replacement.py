@@ -28,7 +28,7 @@ from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.joint_files import NAME as SUMMED
 from ddcli.store.log.joint_files import read_summary
-from ddcli.store.log.writer import frame_bytes, output_frame
+from ddcli.store.log.writer import DIFF, frame_bytes, output_frame
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.tables.listing import fingerprint_of
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-DIFF = "diff"
 PLAIN = frozenset(
     ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "string", "date", "datetime", "bool")
 )

@@ -24,7 +24,7 @@ from ddcli.job.request import error_directory, late_directory
 from ddcli.privacy import previewed
 from ddcli.screen import json_number
 from ddcli.store.files.access import fs, reading, real
-from ddcli.store.log.writer import frontier_name, time_column
+from ddcli.store.log.writer import DIFF, frontier_name, time_column
 from ddcli.store.state.contents import ours
 from ddcli.store.state.document import UPDATES as OF_LOG
 from ddcli.store.state.entries import UPDATES
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-DIFF = "diff"
 QUOTES = ("error", "record", "text")
 """The columns of side logs that quote values of rows."""
 QUOTED = {"error": pl.String(), "record": pl.String()}

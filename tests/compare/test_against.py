@@ -10,8 +10,9 @@ from ddcli.job.sizes import Sizes
 from ddcli.plan.changes import reached_outputs
 from ddcli.plan.pipeline_file import parse_spec
 from ddcli.runtime import placement
-from ddcli.sinks.side_logs import DIFF, ReceivedUpdates
+from ddcli.sinks.side_logs import ReceivedUpdates
 from ddcli.spec.file import identities
+from ddcli.store.log.writer import DIFF
 from ddcli.version import __version__
 from tests.draws import chance
 from tests.harness import ORDER_COLUMNS, ORDERS, contents, files

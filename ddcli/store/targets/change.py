@@ -28,7 +28,7 @@ from ddcli.expressions.types import Type, in_order, in_utc
 from ddcli.privacy import previewed
 from ddcli.store.batch.checked_files import read_checked
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.log.writer import in_columns, output_frame
+from ddcli.store.log.writer import DIFF, in_columns, output_frame
 from ddcli.store.parquet.pages import PartialParquet
 from ddcli.store.targets.mark import COMMITTED
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ddcli.store.batch.stored_batch import KeyLookup
     from ddcli.store.state.entries import FileEntry
 
-DIFF = "diff"
 MOST = 1 << 32
 """The rows of a table, at most: a record is written as often as its multiplicity."""
 

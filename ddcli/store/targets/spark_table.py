@@ -21,8 +21,8 @@ from ddcli.expressions.tree import in_backticks
 from ddcli.expressions.types import Type
 from ddcli.privacy import previewed
 from ddcli.store.files.buckets import adopt_settings, settings_in_use
+from ddcli.store.log.writer import DIFF
 from ddcli.store.mirrors.spark_table import spark_schema, to_arrow
-from ddcli.store.targets.change import DIFF
 from ddcli.store.targets.mark import COMMITTED, Target, strange
 
 if TYPE_CHECKING:
